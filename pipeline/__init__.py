@@ -1,0 +1,1 @@
+"""Excel index and feature files -> shards and manifest; no torch, no knowledge of training."""

@@ -1,0 +1,280 @@
+"""The manifest: for every sample its file, offset, length and label. All that training knows of the data.
+
+`row` is a position in the whole manifest, `label` a position in `classes`; a *frame* is one time
+step of a sample, an array of `frame_shape`.
+Two files: `dataset.json` (one small object) and `manifest.arrow` (Arrow IPC, one record batch,
+memory-mapped, so that opening costs the same for a thousand rows and for a million).
+"""
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Final, Self, final
+
+import ml_dtypes
+import numpy as np
+import pyarrow as pa
+import xxhash
+from numpy.typing import NDArray
+
+from shards.atomic import atomic_file
+from shards.errors import DataError
+
+VERSION: Final = 1
+DATASET_FILE: Final = "dataset.json"
+MANIFEST_FILE: Final = "manifest.arrow"
+
+# Storage types that reach the device as they are; numpy itself has no bfloat16.
+DTYPES: Final[Mapping[str, np.dtype[Any]]] = {
+    "float16": np.dtype("<f2"),
+    "float32": np.dtype("<f4"),
+    "float64": np.dtype("<f8"),
+    "bfloat16": np.dtype(ml_dtypes.bfloat16),
+}
+
+_NAMED = pa.dictionary(pa.int32(), pa.large_string())
+SCHEMA: Final = pa.schema(
+    [
+        pa.field("split", _NAMED, nullable=False),
+        pa.field("shard", _NAMED, nullable=False),
+        pa.field("offset", pa.int64(), nullable=False),
+        pa.field("nbytes", pa.int64(), nullable=False),
+        pa.field("frames", pa.int64(), nullable=False),
+        pa.field("label", pa.int32(), nullable=False),
+        pa.field("class", _NAMED, nullable=False),
+        pa.field("item", _NAMED, nullable=False),
+        pa.field("id", pa.large_string(), nullable=False),
+        pa.field("checksum", pa.uint64(), nullable=False),
+    ]
+)
+# What a sample *is*. Where it lies (shard, offset) is left out, so that the same samples in other
+# containers, or in shards of another size, are the same data.
+_CONTENT: Final = ("split", "label", "class", "item", "id", "frames", "checksum")
+
+
+@dataclass(frozen=True, kw_only=True)
+class DatasetInfo:
+    """What holds for all samples alike.
+
+    dtype         a key of DTYPES: how payloads are stored (C order, little-endian)
+    frame_shape   shape of one frame, (128,) for 128 mel bands; () for 1-D samples
+    classes       class names; the position is the label
+    options       how the shards were made, for people to read
+    """
+
+    dtype: str
+    frame_shape: tuple[int, ...]
+    classes: tuple[str, ...]
+    options: Mapping[str, Any]
+
+    @property
+    def frame_bytes(self) -> int:
+        """Bytes of one frame."""
+        return DTYPES[self.dtype].itemsize * math.prod(self.frame_shape)
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Selection:
+    """Some rows of a manifest, most often one split; `rows` is int64 and ascending."""
+
+    data: "Manifest"
+    name: str
+    rows: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @cached_property
+    def labels(self) -> NDArray[np.int32]:
+        """Label of each selected row."""
+        return self.data.labels[self.rows]
+
+    @cached_property
+    def items(self) -> NDArray[np.int32]:
+        """Code of each selected row's item; equal codes within one class are one item."""
+        return self.data.items[self.rows]
+
+
+@final
+class Manifest:
+    """A dataset on disk, opened for reading. Columns are read-only numpy arrays over the map."""
+
+    def __init__(self, folder: Path, info: DatasetInfo, table: pa.RecordBatch, fingerprint: str) -> None:
+        self.folder = folder
+        self.info = info
+        self.table = table
+        self.fingerprint = fingerprint
+
+    @classmethod
+    def open(cls, folder: str | Path) -> Self:
+        """Open the dataset in `folder`; raises DataError if there is none, or a half-made one."""
+        folder = Path(folder)
+        raw = _read_dataset_json(folder)
+        path = folder / MANIFEST_FILE
+        try:
+            with pa.memory_map(str(path)) as source:
+                reader = pa.ipc.open_file(source)
+                schema, table = reader.schema, reader.get_batch(0)
+        except (OSError, pa.ArrowInvalid) as error:
+            raise DataError(f"{path}: not a readable manifest ({error}); build the shards again") from error
+        fingerprint = (schema.metadata or {}).get(b"fingerprint", b"").decode()
+        if not schema.equals(SCHEMA):
+            raise DataError(f"{path}: columns are {schema.names}, expected {SCHEMA.names}; build the shards again")
+        if fingerprint != raw["fingerprint"] or table.num_rows != raw["samples"]:
+            raise DataError(
+                f"{path}: fingerprint {fingerprint or 'missing'} and {table.num_rows} rows, but "
+                f"{DATASET_FILE} says {raw['fingerprint']} and {raw['samples']}: "
+                "the two files are from different builds; build the shards again"
+            )
+        info = DatasetInfo(
+            dtype=raw["dtype"],
+            frame_shape=tuple(raw["frame_shape"]),
+            classes=tuple(raw["classes"]),
+            options=raw["options"],
+        )
+        return cls(folder, info, table, fingerprint)
+
+    def __len__(self) -> int:
+        return self.table.num_rows
+
+    def __repr__(self) -> str:
+        return (
+            f"Manifest({str(self.folder)!r}: {len(self):,} samples, {len(self.classes):,} classes, "
+            f"{self.info.dtype}{list(self.info.frame_shape)}, {self.fingerprint})"
+        )
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """Class names in label order."""
+        return self.info.classes
+
+    @cached_property
+    def offsets(self) -> NDArray[np.int64]:
+        """First byte of each payload in its shard."""
+        return self._numbers("offset")
+
+    @cached_property
+    def nbytes(self) -> NDArray[np.int64]:
+        """Bytes of each payload: frames * frame_bytes."""
+        return self._numbers("nbytes")
+
+    @cached_property
+    def frames(self) -> NDArray[np.int64]:
+        """Frames (time steps) of each sample."""
+        return self._numbers("frames")
+
+    @cached_property
+    def labels(self) -> NDArray[np.int32]:
+        """Label of each sample."""
+        return self._numbers("label")
+
+    @cached_property
+    def checksums(self) -> NDArray[np.uint64]:
+        """xxh3-64 of each payload."""
+        return self._numbers("checksum")
+
+    @cached_property
+    def items(self) -> NDArray[np.int32]:
+        """Code of each sample's item name."""
+        return self._codes("item")
+
+    @cached_property
+    def shards(self) -> NDArray[np.int32]:
+        """Position in `shard_names` of each sample's file."""
+        return self._codes("shard")
+
+    @cached_property
+    def shard_names(self) -> list[str]:
+        """Names of the shard files, relative to `folder`."""
+        return self._names("shard")
+
+    @cached_property
+    def splits(self) -> list[str]:
+        """Names of the splits, in row order."""
+        return self._names("split")
+
+    def id(self, row: int) -> str:
+        """The id of one sample, as the index spelled it."""
+        return self.table.column("id")[row].as_py()
+
+    def shard_path(self, row: int) -> Path:
+        """The file that holds `row`."""
+        return self.folder / self.shard_names[self.shards[row]]
+
+    def split(self, name: str) -> Selection:
+        """The rows of one split; raises DataError naming the splits there are."""
+        if name not in self.splits:
+            raise DataError(f"{self.folder}: no split {name!r}; this dataset has {', '.join(self.splits)}")
+        rows = np.flatnonzero(self._codes("split") == self.splits.index(name))
+        return Selection(data=self, name=name, rows=rows)
+
+    def _numbers(self, name: str) -> NDArray[Any]:
+        return self.table.column(name).to_numpy()
+
+    def _codes(self, name: str) -> NDArray[np.int32]:
+        return self.table.column(name).indices.to_numpy()
+
+    def _names(self, name: str) -> list[str]:
+        return self.table.column(name).dictionary.to_pylist()
+
+
+def write_manifest(folder: Path, info: DatasetInfo, columns: Mapping[str, Sequence[Any] | NDArray[Any]]) -> Manifest:
+    """Write both files and return the manifest opened; `dataset.json` comes last and makes it exist.
+
+    `columns` has the names of SCHEMA, one entry per row: strings for split, shard, class, item and
+    id, integers for the rest.
+    """
+    arrays = [_column(columns[field.name], field.type) for field in SCHEMA]
+    table = pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
+    fingerprint = _fingerprint(info, table)
+    schema = SCHEMA.with_metadata({"fingerprint": fingerprint, "version": str(VERSION)})
+    with atomic_file(folder / MANIFEST_FILE) as file, pa.ipc.new_file(file, schema) as writer:
+        writer.write_batch(table)
+    head = {"format": "headrace", "version": VERSION, "fingerprint": fingerprint, "samples": table.num_rows}
+    with atomic_file(folder / DATASET_FILE) as file:
+        file.write(json.dumps(head | asdict(info), ensure_ascii=False, indent=1).encode())
+    return Manifest.open(folder)
+
+
+def _column(values: Sequence[Any] | NDArray[Any], kind: pa.DataType) -> pa.Array:
+    """One Arrow array; names are coded in order of first appearance, so equal rows give equal bytes."""
+    if pa.types.is_dictionary(kind):
+        return pa.array(values, pa.large_string()).dictionary_encode().cast(kind)
+    return pa.array(values, kind)
+
+
+def _fingerprint(info: DatasetInfo, table: pa.RecordBatch) -> str:
+    """xxh3-128 of what the samples are, in row order."""
+    digest = xxhash.xxh3_128()
+    digest.update(json.dumps([info.dtype, info.frame_shape, info.classes], ensure_ascii=False).encode())
+    content = table.select(_CONTENT)
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, content.schema) as writer:
+        writer.write_batch(content)
+    digest.update(sink.getvalue())
+    return digest.hexdigest()
+
+
+def _read_dataset_json(folder: Path) -> dict[str, Any]:
+    path = folder / DATASET_FILE
+    try:
+        raw: dict[str, Any] = json.loads(path.read_bytes())
+    except FileNotFoundError:
+        hint = (
+            "a build is not finished there; run the same build again to finish it"
+            if (folder / "ledger.jsonl").exists()
+            else "no dataset is there; make one with `make shards` or `python -m pipeline build`"
+        )
+        raise DataError(f"{path}: no such file: {hint}") from None
+    except ValueError as error:
+        raise DataError(f"{path}: not valid JSON ({error}); build the shards again") from error
+    if raw.get("format") != "headrace" or raw.get("version") != VERSION:
+        raise DataError(
+            f"{path}: format {raw.get('format')!r} version {raw.get('version')!r}; this program reads "
+            f"'headrace' version {VERSION}; build the shards again or install a matching headrace"
+        )
+    return raw

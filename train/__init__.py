@@ -1,0 +1,1 @@
+"""DDP: objective, loop, evaluation, checkpoints; imports `shards` only."""
