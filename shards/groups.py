@@ -1,0 +1,94 @@
+"""The endless stream of groups of each class: K samples at a time, deal after deal.
+
+One *deal* of a class with n samples is ceil(n / K) groups, in which every sample of the class is,
+items kept apart while they can be. Deal d of a class is a function of (seed, label, d) alone, so an
+epoch takes its window of every stream without knowing who took the ones before.
+"""
+
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shards.deal import Ints, deal_tables, mix, shuffled, starts, within
+from shards.manifest import Selection
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Groups:
+    """Groups of one epoch: `rows` is (G, K) int64, `code` (G,) the position of each one's class."""
+
+    code: Ints
+    rows: Ints
+
+
+@final
+class GroupStreams:
+    """The streams of all classes of a selection; a class is named by its `code`, a position in `labels`."""
+
+    def __init__(self, selection: Selection, samples_per_class: int, key: int) -> None:
+        self.samples_per_class = samples_per_class
+        order = np.lexsort((selection.items, selection.labels))
+        self._rows = selection.rows[order]
+        self._items = selection.items[order]
+        self.labels: NDArray[np.int32]
+        self.labels, self.sizes = np.unique_counts(selection.labels[order])
+        self.sizes = self.sizes.astype(np.int64)
+        self.groups_per_deal: Ints = -(-self.sizes // samples_per_class)
+        self._first = starts(self.sizes)
+        self._keys = mix(key, self.labels.astype(np.int64))
+
+    def take(self, codes: Ints, first: Ints, count: Ints) -> Groups:
+        """Groups `first` to `first + count` (each count at least 1) of the streams of `codes`."""
+        per_deal = self.groups_per_deal[codes]
+        deals = (first + count - 1) // per_deal - first // per_deal + 1
+        table = np.repeat(np.arange(len(codes)), deals)
+        number = (first // per_deal)[table] + within(deals)
+        code, piles = codes[table], per_deal[table]
+        rows, pile_sizes = self._deal(code, piles, mix(self._keys[code], number))
+        # Position of each dealt group in its class's stream, and whether the window holds it.
+        stream = np.repeat(number * piles, piles) + within(piles)
+        owner = np.repeat(table, piles)
+        wanted = np.flatnonzero((stream >= first[owner]) & (stream < (first + count)[owner]))
+        return Groups(code=codes[owner[wanted]], rows=self._filled(rows, pile_sizes, piles, wanted))
+
+    def _deal(self, code: Ints, piles: Ints, key: NDArray[np.uint64]) -> tuple[Ints, Ints]:
+        """Rows of one whole deal for each of `code`, group by group, and the size of each group."""
+        cards = self.sizes[code]
+        table = np.repeat(np.arange(len(code)), cards)
+        place = within(cards)
+        at = self._first[code][table] + place
+        # Items come in a random order, and samples in a random order within their item.
+        begins = (place == 0) | (np.diff(self._items[at], prepend=-1) != 0)
+        suit = np.cumsum(begins) - 1
+        suit_table = table[begins]
+        shuffled_suits = shuffled(suit_table, mix(key[suit_table], np.arange(len(suit_table)) - starts_of(suit_table)))
+        rank = np.empty_like(shuffled_suits)
+        rank[shuffled_suits] = np.arange(len(rank))
+        order = shuffled(rank[suit], mix(~key[table], place))
+        group = starts(piles)[table] + deal_tables(rank[suit][order], cards, piles, key=key)
+        by_group = order[np.argsort(group, kind="stable")]
+        return self._rows[at[by_group]], np.bincount(group, minlength=int(piles.sum()))
+
+    def _filled(self, rows: Ints, sizes: Ints, piles: Ints, wanted: Ints) -> Ints:
+        """(G, K) rows of the `wanted` groups; a short one is filled from the next group of its deal.
+
+        The next group shares no sample with it. With one group in the deal (a class of at most K
+        samples) the next is itself, and its samples repeat.
+        """
+        table = np.repeat(np.arange(len(piles)), piles)
+        deal_first = starts(piles)[table]
+        following = deal_first + (np.arange(len(table)) - deal_first + 1) % piles[table]
+        first, size, after = starts(sizes)[wanted, None], sizes[wanted, None], following[wanted, None]
+        seat = np.arange(self.samples_per_class)[None, :]
+        own = first + seat
+        filler = starts(sizes)[after] + (seat - size) % sizes[after]
+        return rows[np.where(seat < size, own, filler)]
+
+
+def starts_of(groups: Ints) -> Ints:
+    """For ascending `groups`, where the run of each element begins."""
+    begins = np.flatnonzero(np.diff(groups, prepend=-1))
+    return np.repeat(begins, np.diff(begins, append=len(groups)))

@@ -1,0 +1,269 @@
+"""Threads read each batch of a sampler into a ring of slots, a few batches ahead of the training."""
+
+import queue
+import threading
+import time
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Protocol, Self, final
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from shards.crop import Crop
+from shards.deal import Ints, keyed
+from shards.errors import ConfigError
+from shards.manifest import DTYPES, Manifest
+from shards.reader import Reader
+from shards.ring import Ring
+from shards.transfer import Transfer, as_tensor, transfer_to
+from shards.world import World
+
+
+class Sampler(Protocol):
+    """What the loader asks of a sampler; `step` is where the next epoch begins after a resume."""
+
+    seed: int
+    epoch: int
+    step: int
+    world: World
+    batch_size: int
+
+    def __len__(self) -> int: ...
+
+    def batch(self, step: int) -> Ints:
+        """Rows of one batch of the current epoch."""
+        ...
+
+    def set_epoch(self, epoch: int) -> None:
+        """Go to the beginning of `epoch`."""
+        ...
+
+    def state_dict(self, step: int | None = None) -> dict[str, Any]:
+        """State after `step` batches of the current epoch."""
+        ...
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go to a saved position."""
+        ...
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Batch:
+    """One batch on the device; B is samples times crops of each.
+
+    features    (B, T, *frame_shape) in the storage dtype, zeros beyond each length
+    lengths     (B,) int64 frames that are data
+    labels      (B,) int64
+    rows        (B,) int64 on the CPU: positions in the manifest
+    """
+
+    features: Tensor
+    lengths: Tensor
+    labels: Tensor
+    rows: Tensor
+
+
+@final
+class Loader:
+    """Iterate over one epoch of a sampler; `len` is exact, and the order is the sampler's.
+
+    device      where batches arrive; on CUDA through pinned slots and a side stream
+    threads     readers, which is also the number of reads in flight
+    prefetch    batches read ahead
+    A batch that someone keeps is never overwritten: its slot comes back when nothing refers to it.
+    Threads live while an iteration does, and end with it: at its end, on `break`, or on an error.
+    """
+
+    def __init__(
+        self,
+        data: Manifest,
+        sampler: Sampler,
+        *,
+        crop: Crop,
+        device: str | torch.device = "cpu",
+        threads: int = 4,
+        prefetch: int = 4,
+    ) -> None:
+        if threads < 1 or prefetch < 1:
+            raise ConfigError(f"threads {threads}, prefetch {prefetch}: both must be at least 1")
+        self.data = data
+        self.sampler = sampler
+        self.crop = crop
+        self.wait_seconds = 0.0  # time the training thread waited for data, over all epochs
+        self.bytes_read = 0  # bytes asked of the kernel, over all epochs
+        self._threads = threads
+        self._prefetch = prefetch
+        self._reader = Reader(data)
+        self._transfer = transfer_to(torch.device(device))
+        self._longest = crop.longest(data.frames)
+        nbytes = sampler.batch_size * crop.count * self._longest * data.info.frame_bytes
+        # One slot more than is read ahead: the batch in the caller's hands.
+        self._ring = Ring(prefetch + 1, max(1, nbytes), self._transfer.prepare)
+        self._handed_out = 0
+
+    def __len__(self) -> int:
+        return len(self.sampler)
+
+    def __iter__(self) -> Iterator[Batch]:
+        first, self.sampler.step = self.sampler.step, 0
+        self._handed_out = first
+        epoch, steps = self.sampler.epoch, len(self.sampler)
+        ahead: deque[_Work] = deque()
+        with _Threads(self._threads, self._reader, self._transfer) as threads:
+            for step in range(first, steps):
+                for following in range(step + len(ahead), min(step + self._prefetch, steps)):
+                    memory = self._memory(wait=not ahead)
+                    if memory is None:
+                        break
+                    ahead.append(self._work(following, memory))
+                    threads.submit(ahead[-1])
+                    del memory  # the generator must not keep a slot from its ring
+                self._handed_out = step + 1
+                yield self._batch(ahead.popleft())
+        self.sampler.set_epoch(epoch + 1)
+        self._handed_out = 0
+
+    def state_dict(self) -> dict[str, Any]:
+        """The sampler's state after the batches handed out so far."""
+        return self.sampler.state_dict(self._handed_out)
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Begin the next iteration after the batches that `state` counts."""
+        self.sampler.load_state_dict(state)
+        self._handed_out = self.sampler.step
+
+    def _memory(self, *, wait: bool) -> NDArray[Any] | None:
+        """A free slot. Without `wait` it may be None: a later call will have one."""
+        self._transfer.reclaim(wait=False)
+        memory = self._ring.lend()
+        if memory is None and wait:
+            self._transfer.reclaim(wait=True)
+            memory = self._ring.lend_another()
+        return memory
+
+    def _work(self, step: int, memory: NDArray[Any]) -> "_Work":
+        sampler, info = self.sampler, self.data.info
+        rows = sampler.batch(step)
+        key = keyed(sampler.seed, 4, sampler.epoch, step)
+        slot = sampler.world.rank * sampler.batch_size
+        starts, counts = self.crop.spans(self.data.frames[rows], key=key, slot=slot)
+        rows = np.repeat(rows, self.crop.count)
+        shape = (len(rows), self.crop.longest(counts), *info.frame_shape)
+        nbytes = shape[0] * shape[1] * info.frame_bytes
+        self.bytes_read += int(counts.sum()) * info.frame_bytes
+        return _Work(
+            rows=rows,
+            starts=starts,
+            counts=counts,
+            labels=self.data.labels[rows].astype(np.int64),
+            features=memory[:nbytes].view(DTYPES[info.dtype]).reshape(shape),
+            frame_bytes=info.frame_bytes,
+        )
+
+    def _batch(self, work: "_Work") -> Batch:
+        began = time.perf_counter()
+        tensors = work.wait()
+        self.wait_seconds += time.perf_counter() - began
+        self._transfer.receive(tensors)
+        features, lengths, labels = tensors
+        return Batch(features=features, lengths=lengths, labels=labels, rows=torch.from_numpy(work.rows))
+
+
+@final
+class _Work:
+    """One batch on its way: each thread reads one crop at a time; the one that reads the last sends it."""
+
+    def __init__(
+        self, *, rows: Ints, starts: Ints, counts: Ints, labels: Ints, features: NDArray[Any], frame_bytes: int
+    ) -> None:
+        self.rows = rows
+        self._labels = labels
+        self._features = features
+        self._counts = counts
+        self._parts = list(zip(rows.tolist(), starts.tolist(), counts.tolist(), strict=True))
+        self._frame_bytes = frame_bytes
+        self._left = len(rows)
+        self._lock = threading.Lock()
+        self._done = threading.Event()
+        self._error: Exception | None = None
+        self._tensors: list[Tensor] = []
+
+    def __len__(self) -> int:
+        return len(self._parts)
+
+    def read(self, part: int, reader: Reader, transfer: Transfer) -> None:
+        """Read one crop into its place; an error waits for the training thread."""
+        row, start, count = self._parts[part]
+        try:
+            target = self._features[part]
+            reader.read_into(row, start, count, target[:count].reshape(-1).view(np.uint8).data)
+            target[count:] = 0
+        except Exception as error:  # noqa: BLE001 - whatever it is, `wait` raises it where it is seen
+            self._error = error
+        with self._lock:
+            self._left -= 1
+            last = self._left == 0
+        if last:
+            self._send(transfer)
+
+    def wait(self) -> list[Tensor]:
+        """Features, lengths and labels on the device, or the error that reading them met."""
+        self._done.wait()
+        if self._error is not None:
+            raise self._error
+        return self._tensors
+
+    def _send(self, transfer: Transfer) -> None:
+        try:
+            if self._error is None:
+                arrays = self._features, self._counts, self._labels
+                self._tensors = transfer.send([as_tensor(array) for array in arrays])
+        except Exception as error:  # noqa: BLE001 - as above
+            self._error = error
+        self._done.set()
+
+
+@final
+class _Threads:
+    """Reading threads for the length of a `with` block; what is not begun by its end never is."""
+
+    def __init__(self, count: int, reader: Reader, transfer: Transfer) -> None:
+        self._reader = reader
+        self._transfer = transfer
+        self._tasks: queue.SimpleQueue[tuple[_Work, int] | None] = queue.SimpleQueue()
+        self._stopping = False
+        self._threads = [
+            threading.Thread(target=self._run, name=f"headrace-reader-{n}", daemon=True) for n in range(count)
+        ]
+
+    def __enter__(self) -> Self:
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stopping = True
+        for _ in self._threads:
+            self._tasks.put(None)
+        for thread in self._threads:
+            thread.join()
+
+    def submit(self, work: _Work) -> None:
+        """Queue every part of a batch, behind those queued before."""
+        for part in range(len(work)):
+            self._tasks.put((work, part))
+
+    def _run(self) -> None:
+        while (task := self._tasks.get()) is not None:
+            work, part = task
+            if not self._stopping:
+                work.read(part, self._reader, self._transfer)
+            del task, work  # an idle thread must not keep a slot from its ring

@@ -1,0 +1,87 @@
+"""Memory for batches: allocated once, lent out, and back when nothing refers to it any more."""
+
+import logging
+import mmap
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Final, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+_LOG: Final = logging.getLogger(__name__)
+
+
+@final
+class _Slot:
+    """Page-aligned anonymous memory of exactly `nbytes`."""
+
+    def __init__(self, nbytes: int) -> None:
+        self.memory = mmap.mmap(-1, nbytes)
+        # Huge pages: a batch of 160 MB is 80 pages to the TLB and to first use, not 40,000.
+        self.memory.madvise(mmap.MADV_HUGEPAGE)
+        self.address = np.frombuffer(self.memory, np.uint8).ctypes.data
+        self.nbytes = nbytes
+
+
+@final
+class _Loan:
+    """The owner that numpy and torch keep alive for every view of a lent slot.
+
+    Views of views all have this object as their base, so its end is the end of the last of them.
+    """
+
+    def __init__(self, slot: _Slot, free: "deque[_Slot]") -> None:
+        self._slot = slot
+        self._free = free
+        self.__array_interface__ = {
+            "version": 3,
+            "typestr": "|u1",
+            "shape": (slot.nbytes,),
+            "data": (slot.address, False),
+        }
+
+    def __del__(self) -> None:
+        self._free.append(self._slot)
+
+
+@final
+class Ring:
+    """`slots` pieces of memory of `nbytes` bytes each; `prepare(address, nbytes)` is called on each new one."""
+
+    def __init__(self, slots: int, nbytes: int, prepare: Callable[[int, int], None]) -> None:
+        self.nbytes = nbytes
+        self.slots = 0
+        self._prepare = prepare
+        self._free: deque[_Slot] = deque()
+        self._warned = False
+        for _ in range(slots):
+            self._allocate()
+
+    def lend(self) -> NDArray[Any] | None:
+        """A free slot as a (nbytes,) uint8 array, or None; it is free again when no view of it is left."""
+        try:
+            return np.asarray(_Loan(self._free.popleft(), self._free))
+        except IndexError:
+            return None
+
+    def lend_another(self) -> NDArray[Any]:
+        """Like `lend`, but allocate one slot more if all are kept by someone; says so, once."""
+        if not self._free:
+            if not self._warned:
+                self._warned = True
+                _LOG.warning(
+                    "all %d batch buffers are kept by the caller; allocating one more of %.1f MB. Copy what "
+                    "must be kept (batch.features.clone()), or memory grows with it",
+                    self.slots,
+                    self.nbytes / 1e6,
+                )
+            self._allocate()
+        lent = self.lend()
+        return self.lend_another() if lent is None else lent
+
+    def _allocate(self) -> None:
+        slot = _Slot(self.nbytes)
+        self._prepare(slot.address, slot.nbytes)
+        self.slots += 1
+        self._free.append(slot)
