@@ -6,6 +6,7 @@ import time
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol, Self, final
 
@@ -101,8 +102,8 @@ class Loader:
         self._prefetch = prefetch
         self._reader = Reader(data)
         self._transfer = transfer_to(torch.device(device))
-        self._longest = crop.longest(data.frames)
-        nbytes = sampler.batch_size * crop.count * self._longest * data.info.frame_bytes
+        self._frame_bytes = data.info.frame_bytes
+        nbytes = sampler.batch_size * crop.count * crop.longest(data.frames) * self._frame_bytes
         # One slot more than is read ahead: the batch in the caller's hands.
         self._ring = Ring(prefetch + 1, max(1, nbytes), self._transfer.prepare)
         self._handed_out = 0
@@ -147,23 +148,35 @@ class Loader:
             memory = self._ring.lend_another()
         return memory
 
-    def _work(self, step: int, memory: NDArray[Any]) -> "_Work":
-        sampler, info = self.sampler, self.data.info
+    def byte_ranges(self, step: int) -> list[tuple[Path, int, int]]:
+        """What one batch of this epoch reads: (file, offset, bytes) of each crop."""
+        rows, first, counts = self._crops(step)
+        offsets = self.data.offsets[rows] + first * self._frame_bytes
+        nbytes = counts * self._frame_bytes
+        paths = [self.data.shard_path(row) for row in rows.tolist()]
+        return list(zip(paths, offsets.tolist(), nbytes.tolist(), strict=True))
+
+    def _crops(self, step: int) -> tuple[Ints, Ints, Ints]:
+        """Row, first frame and number of frames of each crop of a batch, (B,) each."""
+        sampler = self.sampler
         rows = sampler.batch(step)
         key = keyed(sampler.seed, 4, sampler.epoch, step)
         slot = sampler.world.rank * sampler.batch_size
-        starts, counts = self.crop.spans(self.data.frames[rows], key=key, slot=slot)
-        rows = np.repeat(rows, self.crop.count)
+        first, counts = self.crop.spans(self.data.frames[rows], key=key, slot=slot)
+        return np.repeat(rows, self.crop.count), first, counts
+
+    def _work(self, step: int, memory: NDArray[Any]) -> "_Work":
+        info = self.data.info
+        rows, first, counts = self._crops(step)
         shape = (len(rows), self.crop.longest(counts), *info.frame_shape)
-        nbytes = shape[0] * shape[1] * info.frame_bytes
-        self.bytes_read += int(counts.sum()) * info.frame_bytes
+        nbytes = shape[0] * shape[1] * self._frame_bytes
+        self.bytes_read += int(counts.sum()) * self._frame_bytes
         return _Work(
             rows=rows,
-            starts=starts,
+            first=first,
             counts=counts,
             labels=self.data.labels[rows].astype(np.int64),
             features=memory[:nbytes].view(DTYPES[info.dtype]).reshape(shape),
-            frame_bytes=info.frame_bytes,
         )
 
     def _batch(self, work: "_Work") -> Batch:
@@ -179,15 +192,12 @@ class Loader:
 class _Work:
     """One batch on its way: each thread reads one crop at a time; the one that reads the last sends it."""
 
-    def __init__(
-        self, *, rows: Ints, starts: Ints, counts: Ints, labels: Ints, features: NDArray[Any], frame_bytes: int
-    ) -> None:
+    def __init__(self, *, rows: Ints, first: Ints, counts: Ints, labels: Ints, features: NDArray[Any]) -> None:
         self.rows = rows
         self._labels = labels
         self._features = features
         self._counts = counts
-        self._parts = list(zip(rows.tolist(), starts.tolist(), counts.tolist(), strict=True))
-        self._frame_bytes = frame_bytes
+        self._parts = list(zip(rows.tolist(), first.tolist(), counts.tolist(), strict=True))
         self._left = len(rows)
         self._lock = threading.Lock()
         self._done = threading.Event()

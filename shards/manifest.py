@@ -228,7 +228,7 @@ def write_manifest(folder: Path, info: DatasetInfo, columns: Mapping[str, Sequen
     `columns` has the names of SCHEMA, one entry per row: strings for split, shard, class, item and
     id, integers for the rest.
     """
-    arrays = [_column(columns[field.name], field.type) for field in SCHEMA]
+    arrays = [column_array(columns[field.name], field.type) for field in SCHEMA]
     table = pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
     fingerprint = _fingerprint(info, table)
     schema = SCHEMA.with_metadata({"fingerprint": fingerprint, "version": str(VERSION)})
@@ -240,7 +240,7 @@ def write_manifest(folder: Path, info: DatasetInfo, columns: Mapping[str, Sequen
     return Manifest.open(folder)
 
 
-def _column(values: Sequence[Any] | NDArray[Any], kind: pa.DataType) -> pa.Array:
+def column_array(values: Sequence[Any] | NDArray[Any], kind: pa.DataType) -> pa.Array:
     """One Arrow array; names are coded in order of first appearance, so equal rows give equal bytes."""
     if pa.types.is_dictionary(kind):
         return pa.array(values, pa.large_string()).dictionary_encode().cast(kind)

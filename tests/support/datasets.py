@@ -5,9 +5,36 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
-from shards.manifest import DTYPES, SCHEMA, DatasetInfo, Manifest, write_manifest
+from shards.manifest import DTYPES, SCHEMA, DatasetInfo, Manifest, column_array, write_manifest
 from shards.tar import Sample, TarWriter
+
+
+def manifest_of(labels: Sequence[int], items: Sequence[int] | None = None) -> Manifest:
+    """A manifest without files: one sample a label, all in split "train"; row i has `labels[i]`."""
+    count = len(labels)
+    items = range(count) if items is None else items
+    columns: dict[str, Any] = {
+        "split": ["train"] * count,
+        "shard": ["train-00000.tar"] * count,
+        "offset": np.arange(count) * 4096,
+        "nbytes": np.full(count, 40),
+        "frames": np.full(count, 10),
+        "label": labels,
+        "class": [f"class {label}" for label in labels],
+        "item": [f"item {item}" for item in items],
+        "id": [f"id {row}" for row in range(count)],
+        "checksum": np.zeros(count, np.uint64),
+    }
+    arrays = [column_array(columns[field.name], field.type) for field in SCHEMA]
+    info = DatasetInfo(
+        dtype="float32",
+        frame_shape=(),
+        classes=tuple(f"class {label}" for label in range(max(labels) + 1)),
+        options={},
+    )
+    return Manifest(Path("nowhere"), info, pa.RecordBatch.from_arrays(arrays, schema=SCHEMA), "0" * 32)
 
 
 def write_dataset(

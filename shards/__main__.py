@@ -1,0 +1,74 @@
+"""`python -m shards bench`: what each rank's loader delivers."""
+
+import json
+import sys
+from dataclasses import asdict
+from pathlib import Path
+
+from jsonargparse import ArgumentParser
+from rich.console import Console
+from rich.table import Table
+
+from shards.bench import BenchConfig, RankResult, run_bench
+from shards.errors import ConfigError, DataError
+
+
+def main() -> None:
+    """Run one command; what is wrong with the input is said in one message."""
+    parser = ArgumentParser(prog="python -m shards", description="Measure the loader of a dataset.")
+    bench = ArgumentParser(description="Throughput of each rank's loader, beside bare preadv of the same bytes.")
+    bench.add_argument("--config", action="config", help="YAML file with these options")
+    bench.add_class_arguments(BenchConfig)
+    bench.add_argument("--json", type=Path | None, default=None, help="also write the figures to this file")
+    parser.add_subcommands().add_subcommand("bench", bench)
+    options = parser.parse_args().bench.as_dict()
+    options.pop("config")
+    output: Path | None = options.pop("json")
+    try:
+        config = BenchConfig(**options)
+        results = run_bench(config)
+    except (DataError, ConfigError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(2)
+    Console(width=None if sys.stdout.isatty() else 120).print(bench_table(config, results))
+    if output is not None:
+        figures = {"config": asdict(config) | {"shards": str(config.shards)}, "ranks": [asdict(r) for r in results]}
+        output.write_text(json.dumps(figures, indent=1))
+
+
+def bench_table(config: BenchConfig, results: list[RankResult]) -> Table:
+    """One row a rank, and their sum."""
+    cache = "cold" if config.cold else "warm"
+    table = Table(
+        title=f"{config.shards}: batches of {config.batch_size} x {config.frames:,} frames, "
+        f"{config.threads} threads a rank, {cache} page cache, {config.device}",
+        caption="ceiling: the same byte ranges read by bare preadv with the same threads, in turns with the loader",
+    )
+    for heading in ("rank", "samples/s", "GB/s", "p50 ms", "p99 ms", "CPU-s/GB"):
+        table.add_column(heading, justify="right")
+    for heading in ("ceiling GB/s", "CPU-s/GB", "of ceiling"):
+        table.add_column(heading, justify="right", style="dim")
+    for r in results:
+        table.add_row(
+            str(r.rank),
+            f"{r.samples_per_second:,.0f}",
+            f"{r.gb_per_second:.2f}",
+            f"{r.p50_ms:.1f}",
+            f"{r.p99_ms:.1f}",
+            f"{r.cpu_seconds_per_gb:.3f}",
+            f"{r.ceiling_gb_per_second:.2f}",
+            f"{r.ceiling_cpu_seconds_per_gb:.3f}",
+            f"{r.ratio:.2f}",
+        )
+    if len(results) > 1:
+        table.add_section()
+        samples, ours = sum(r.samples_per_second for r in results), sum(r.gb_per_second for r in results)
+        ceiling = sum(r.ceiling_gb_per_second for r in results)
+        table.add_row(
+            "all", f"{samples:,.0f}", f"{ours:.2f}", "", "", "", f"{ceiling:.2f}", "", f"{ours / ceiling:.2f}"
+        )
+    return table
+
+
+if __name__ == "__main__":
+    main()
