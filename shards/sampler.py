@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import Any, Final, Literal, final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from shards.deal import Ints, deal, deal_weights, keyed, mix, permutation, shuffled
 from shards.errors import ConfigError
@@ -123,6 +124,10 @@ class BalancedSampler:
                 "Resume with what the run was started with, or begin a new run"
             )
         self.epoch, self.step = state["epoch"], step
+
+    def groups_per_epoch(self) -> NDArray[np.float64]:
+        """How many groups of each class an epoch takes, on average over epochs, in label order."""
+        return self._quota / 2**_FRACTION
 
     def describe(self) -> list[str]:
         """What a person should know of this sampling, in sentences with numbers."""
