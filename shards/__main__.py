@@ -4,32 +4,35 @@ import json
 import sys
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
-from jsonargparse import ArgumentParser
+from jsonargparse import ArgumentParser, set_parsing_settings
 from rich.console import Console
 from rich.table import Table
 
 from shards.bench import BenchConfig, RankResult, run_bench
-from shards.errors import ConfigError, DataError
+from shards.commandline import exit_status, spelled
 
 
-def main() -> None:
-    """Run one command; what is wrong with the input is said in one message."""
+def main(arguments: list[str]) -> int:
+    """Run one command and return its exit status."""
+    set_parsing_settings(docstring_parse_attribute_docstrings=True)
     parser = ArgumentParser(prog="python -m shards", description="Measure the loader of a dataset.")
     bench = ArgumentParser(description="Throughput of each rank's loader, beside bare preadv of the same bytes.")
     bench.add_argument("--config", action="config", help="YAML file with these options")
     bench.add_class_arguments(BenchConfig)
     bench.add_argument("--json", type=Path | None, default=None, help="also write the figures to this file")
     parser.add_subcommands().add_subcommand("bench", bench)
-    options = parser.parse_args().bench.as_dict()
+    options = parser.parse_args(spelled(arguments)).bench.as_dict()
     options.pop("config")
     output: Path | None = options.pop("json")
-    try:
-        config = BenchConfig(**options)
-        results = run_bench(config)
-    except (DataError, ConfigError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(2)
+    return exit_status(lambda: run(options, output))
+
+
+def run(options: dict[str, Any], output: Path | None) -> None:
+    """Measure, print, and write the figures to `output` if one is given."""
+    config = BenchConfig(**options)
+    results = run_bench(config)
     Console(width=None if sys.stdout.isatty() else 120).print(bench_table(config, results))
     if output is not None:
         figures = {"config": asdict(config) | {"shards": str(config.shards)}, "ranks": [asdict(r) for r in results]}
@@ -71,4 +74,4 @@ def bench_table(config: BenchConfig, results: list[RankResult]) -> Table:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main(sys.argv[1:]))

@@ -19,7 +19,7 @@ import numpy as np
 
 from shards.crop import Crop
 from shards.deal import Ints
-from shards.errors import DataError
+from shards.errors import ConfigError, DataError
 from shards.loader import Loader
 from shards.manifest import Manifest
 from shards.ring import Ring
@@ -32,37 +32,39 @@ _START_SECONDS: Final = 120.0  # spawning imports torch; a rank that takes longe
 @final
 @dataclass(frozen=True, kw_only=True)
 class BenchConfig:
-    """What `bench` measures.
-
-    Args:
-        shards: folder of the dataset
-        ranks: processes, each a rank with a loader of its own
-        split: which split to read
-        batch_size: samples in one rank's batch
-        samples_per_class: samples of each class in a batch
-        frames: frames of each crop; a shorter sample is taken whole
-        threads: reading threads of each rank, for the loader and for the ceiling
-        prefetch: batches read ahead
-        steps: batches of each rank in one round
-        rounds: how often loader and ceiling take turns
-        cold: drop the shards from the page cache before every turn
-        device: cpu, or cuda: rank r uses device r
-        seed: order of the samples
-    """
+    """What `bench` measures."""
 
     shards: Path
+    """folder of the dataset"""
     ranks: int = 1
+    """processes, each a rank with a loader of its own"""
     split: str = "train"
+    """which split to read"""
     batch_size: int = 32
+    """samples in one rank's batch"""
     samples_per_class: int = 4
+    """samples of each class in a batch"""
     frames: int = 10_000
+    """frames of each crop; a shorter sample is taken whole"""
     threads: int = 4
+    """reading threads of each rank, for the loader and for the ceiling"""
     prefetch: int = 4
+    """batches read ahead"""
     steps: int = 20
+    """batches of each rank in one round"""
     rounds: int = 5
+    """how often loader and ceiling take turns"""
     cold: bool = False
+    """drop the shards from the page cache before every turn"""
     device: Literal["cpu", "cuda"] = "cpu"
+    """where batches go; on cuda rank r uses device r"""
     seed: int = 0
+    """order of the samples"""
+
+    def __post_init__(self) -> None:
+        for name in ("ranks", "steps", "rounds", "frames"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"{name} {getattr(self, name)}: must be at least 1")
 
 
 @final

@@ -93,7 +93,7 @@ def test_batches_that_are_kept_are_never_overwritten(data: Manifest) -> None:
 
 
 def test_memory_stays_at_its_slots_when_batches_are_let_go(data: Manifest) -> None:
-    """prefetch + 1 slots serve any number of epochs of the usual loop."""
+    """Its prefetch + 1 slots serve any number of epochs of the usual loop."""
     loader = Loader(data, balanced(data), crop=Crop(frames=10), prefetch=3)
     for _ in range(5):
         for batch in loader:

@@ -12,6 +12,10 @@ from shards.reader import Reader
 from tests.support.datasets import write_dataset
 
 
+def open_files() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
 def test_any_range_of_frames_is_the_slice_of_the_sample(tmp_path: Path) -> None:
     """Reading frames 3..10 gives what reading all and slicing gives, bit for bit."""
     data = write_dataset(tmp_path, frame_shape=(3, 5))
@@ -47,19 +51,19 @@ def test_a_missing_shard_is_named(tmp_path: Path) -> None:
     data = write_dataset(tmp_path)
     data.shard_path(0).unlink()
 
-    with Reader(data) as reader, pytest.raises(DataError, match="train-00000.tar.*No such file"):
+    with Reader(data) as reader, pytest.raises(DataError, match=r"train-00000.tar.*No such file"):
         reader.read(0)
 
 
 def test_closing_leaves_no_file_open(tmp_path: Path) -> None:
     """Files open at first use and are gone after the block."""
     data = write_dataset(tmp_path)
-    before = len(os.listdir("/proc/self/fd"))
+    before = open_files()
     with Reader(data) as reader:
         reader.read(0)
-        assert len(os.listdir("/proc/self/fd")) == before + 1
+        assert open_files() == before + 1
 
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert open_files() == before
 
 
 def test_the_limit_of_open_files_is_raised_when_shards_need_it(tmp_path: Path) -> None:

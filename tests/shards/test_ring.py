@@ -27,10 +27,10 @@ def test_any_view_keeps_the_slot() -> None:
     ring = ring_of(1)
     for keep in (
         lambda lent: lent[8:].view(np.float32)[3:],
-        lambda lent: torch.from_numpy(lent),
+        torch.from_numpy,
         lambda lent: torch.from_numpy(lent.view(np.float32).reshape(2, -1))[1, 5:6].view(1, 1),
         lambda lent: torch.from_numpy(lent).numpy()[1:],
-        lambda lent: memoryview(lent),
+        memoryview,
     ):
         kept = keep(ring.lend())
         assert ring.lend() is None
