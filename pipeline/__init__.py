@@ -1,1 +1,50 @@
-"""Excel index and feature files -> shards and manifest; no torch, no knowledge of training."""
+"""Excel index and feature files -> shards and manifest; no torch, no knowledge of training.
+
+    xlsx --index--> Index --split, layout--> Layout --build--> shards on disk + Manifest
+
+table     workbook, CSV or Parquet -> rows of raw cells      label     the one rule: a cell -> a label
+files     one listing of the feature folder                  index     rows, labels and files -> `Index`
+features  one `.npy` file -> one checked array               rejects   rows left out, and why
+split     train, val, test by keyed hash (pure)              layout    which sample goes where (pure)
+shard     one shard, written by one process                  ledger    which shards are whole already
+build     carries out a layout                               progress  what a person sees meanwhile
+verify    every checksum, and what is wrong                  demo      a corpus to try it on
+
+`python -m pipeline build|verify|demo --help` teaches the options. The format is in docs/FORMAT.md.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pipeline.build import BuildConfig, build_shards
+    from pipeline.demo import DemoConfig, make_demo
+    from pipeline.index import Columns, Index, read_index
+    from pipeline.verify import VerifyConfig, verify_shards
+
+__all__ = [
+    "BuildConfig",
+    "Columns",
+    "DemoConfig",
+    "Index",
+    "VerifyConfig",
+    "build_shards",
+    "make_demo",
+    "read_index",
+    "verify_shards",
+]
+
+_HOMES = {
+    "build": ("BuildConfig", "build_shards"),
+    "demo": ("DemoConfig", "make_demo"),
+    "index": ("Columns", "Index", "read_index"),
+    "verify": ("VerifyConfig", "verify_shards"),
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name when it is first asked for, so that `import pipeline` costs nothing."""
+    for home, names in _HOMES.items():
+        if name in names:
+            return getattr(import_module(f"pipeline.{home}"), name)
+    raise AttributeError(f"module 'pipeline' has no attribute {name!r}")

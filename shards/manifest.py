@@ -266,7 +266,7 @@ def content_fingerprint(info: DatasetInfo, table: pa.RecordBatch) -> str:
         if pa.types.is_large_string(column.type):
             add_json(column.to_pylist())
         else:
-            digest.update(np.ascontiguousarray(column.to_numpy()))
+            digest.update(np.ascontiguousarray(column.to_numpy()).data)
     return digest.hexdigest()
 
 

@@ -1,0 +1,181 @@
+"""Carry out a plan: write the shards, then the manifest.
+
+Shards come first, each durable before its line in the ledger; `dataset.json` comes last and makes the
+dataset exist. A build that is killed anywhere and run again gives the same bytes.
+"""
+
+import errno
+import json
+import os
+import re
+import shutil
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from rich.console import Console
+from rich.filesize import decimal
+
+from pipeline.layout import Shard
+from pipeline.ledger import Entry, Ledger, locked
+from pipeline.plan import BuildConfig, Plan, make_plan
+from pipeline.pool import ShardPool
+from pipeline.progress import layout_table, progress
+from pipeline.rejects import Reject, listing, write_rejects
+from pipeline.shard import Task, Written
+from shards.atomic import fsync_folder, remove_leftovers
+from shards.errors import ConfigError, DataError
+from shards.manifest import DATASET_FILE, SCHEMA, DatasetInfo, Manifest, write_manifest
+
+__all__ = ["BuildConfig", "build_shards"]
+
+SHARD_NAME: Final = re.compile(r"\w+-\d{5,}\.tar")
+_FULL: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+def build_shards(config: BuildConfig, console: Console | None = None) -> Manifest | None:
+    """Make the dataset that `config` describes and open it; None after a dry run.
+
+    Raises DataError for what is wrong on disk, all bad rows together, and ConfigError for options.
+    """
+    console = console or Console()
+    began = time.monotonic()
+    plan = make_plan(config)
+    for note in plan.notes:
+        console.print(f"note: {note}", style="yellow", soft_wrap=True)
+    if config.dry_run:
+        console.print(layout_table(plan.layout))
+        return None
+    with locked(config.shards):
+        remove_leftovers(config.shards)
+        ledger = Ledger(config.shards)
+        whole = ledger.whole(plan.layout.shards)
+        _refuse_to_change(config, plan, ledger, len(whole))
+        missing = [shard for shard in plan.layout.shards if shard.name not in whole]
+        if missing:
+            _check_space(config.shards, missing)
+            ledger.keep(whole)
+            _write(config, plan, missing, ledger, console)
+        manifest = _commit(config.shards, plan, ledger)
+    _summarise(console, plan, manifest, sum(ledger.entries[shard.name].nbytes for shard in missing), began)
+    return manifest
+
+
+def _refuse_to_change(config: BuildConfig, plan: Plan, ledger: Ledger, whole: int) -> None:
+    """Raise ConfigError if a finished dataset would become another; with --overwrite, unmake it first."""
+    path = config.shards / DATASET_FILE
+    if not path.exists():
+        return
+    planned = {shard.name: shard.digest for shard in plan.layout.shards}
+    there = {name: entry.digest for name, entry in ledger.entries.items()}
+    if planned == there:
+        return
+    if not config.overwrite:
+        options: Mapping[str, Any] = json.loads(path.read_bytes())["options"]
+        changed = [f"{key} {options.get(key)} -> {new}" for key, new in plan.options.items() if options.get(key) != new]
+        raise ConfigError(
+            f"{config.shards}: holds a finished dataset that this build would change: of {len(planned):,} shards "
+            f"{whole:,} stay as they are ({'; '.join(changed) or 'files or labels differ'}); "
+            "give --overwrite to change it, or another folder as --shards"
+        )
+    path.unlink()
+    fsync_folder(config.shards)
+
+
+def _check_space(folder: Path, missing: list[Shard]) -> None:
+    """Raise DataError now if the disk would be full later."""
+    needed = sum(shard.nbytes for shard in missing)
+    replaced = sum((folder / shard.name).stat().st_size for shard in missing if (folder / shard.name).exists())
+    free = shutil.disk_usage(folder).free
+    if needed - replaced > free:
+        raise DataError(
+            f"{folder}: the shards need {decimal(needed - replaced)}, but {decimal(free)} are free; nothing was "
+            "written; make room, or choose another folder as --shards"
+        )
+
+
+def _write(config: BuildConfig, plan: Plan, missing: list[Shard], ledger: Ledger, console: Console) -> None:
+    """Write the missing shards; finished ones stay whatever happens to the others."""
+    faults: list[Reject] = []
+
+    def done(task: Task, written: Written) -> None:
+        if written.faults and not faults:
+            console.print(f"at fault: {written.faults[0]}; reading on to find all", style="red", soft_wrap=True)
+        faults.extend(written.faults)
+        if not written.faults:
+            shard = task.shard
+            ledger.append(Entry(shard=shard.name, digest=shard.digest, nbytes=written.nbytes, samples=written.stored))
+
+    tasks = [
+        Task(
+            folder=config.shards,
+            features=config.features,
+            sheet=plan.index.sheet,
+            form=plan.form,
+            keep_non_finite=config.non_finite == "keep",
+            shard=shard,
+        )
+        for shard in missing
+    ]
+    total = sum(row.size for shard in missing for row in shard.rows)
+    with progress(console, "writing shards", total) as show:
+        try:
+            ShardPool(tasks, done=done, progress=show).run(config.jobs or len(os.sched_getaffinity(0)))
+        except OSError as error:
+            raise _disk_error(config.shards, missing, ledger, error) from error
+    if faults:
+        raise DataError(
+            f"{config.index}: {len(faults):,} files cannot be used\n{listing(faults)}\n"
+            f"correct them, or take their rows out; the {len(ledger.entries):,} shards without a fault are kept"
+        )
+
+
+def _disk_error(folder: Path, missing: list[Shard], ledger: Ledger, error: OSError) -> DataError:
+    left = sum(shard.nbytes for shard in missing if shard.name not in ledger.entries)
+    what = "the disk is full" if error.errno in _FULL else f"writing failed ({error.strerror})"
+    return DataError(
+        f"{folder}: {what}: {decimal(left)} are still to be written, {decimal(shutil.disk_usage(folder).free)} are "
+        f"free; {len(ledger.entries):,} finished shards are kept; make room and run the same build again"
+    )
+
+
+def _commit(folder: Path, plan: Plan, ledger: Ledger) -> Manifest:
+    """Make the dataset exist, then remove shards that it does not list."""
+    columns: dict[str, list[Any]] = {name: [] for name in SCHEMA.names}
+    for shard in plan.layout.shards:
+        samples = ledger.entries[shard.name].samples
+        columns["split"] += [shard.split] * len(samples)
+        columns["shard"] += [shard.name] * len(samples)
+        columns["label"] += shard.labels
+        columns["class"] += [row.class_name for row in shard.rows]
+        columns["item"] += [row.item for row in shard.rows]
+        columns["id"] += [row.id for row in shard.rows]
+        for name in ("offset", "nbytes", "frames", "checksum"):
+            columns[name] += [getattr(sample, name) for sample in samples]
+    info = DatasetInfo(
+        dtype=plan.form.dtype,
+        frame_shape=plan.form.frame_shape,
+        classes=plan.layout.classes,
+        options=plan.options,
+    )
+    write_rejects(folder, plan.index.rejects)
+    manifest = write_manifest(folder, info, columns)
+    listed = {shard.name for shard in plan.layout.shards}
+    for path in folder.iterdir():
+        if SHARD_NAME.fullmatch(path.name) and path.name not in listed:
+            path.unlink()
+    return manifest
+
+
+def _summarise(console: Console, plan: Plan, manifest: Manifest, written: int, began: float) -> None:
+    index, seconds = plan.index, time.monotonic() - began
+    console.print(
+        f"{index.rows_read:,} rows read, {len(index.rows):,} kept, {len(index.rejects):,} rejected"
+        + (f", {index.blank_rows:,} blank at the end" if index.blank_rows else "")
+        + f"\n{len(manifest.classes):,} classes, {len(plan.layout.shards):,} shards, "
+        f"{decimal(int(manifest.nbytes.sum()))} of features, {plan.form}"
+        + f"\n{decimal(written)} written in {seconds:.1f} s, {written / seconds / 1e6:,.0f} MB/s",
+        highlight=False,
+        soft_wrap=True,
+    )

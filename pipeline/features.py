@@ -1,0 +1,199 @@
+"""One path -> one checked array; the only place that knows how feature files look inside.
+
+A `.npy` file is checked by arithmetic before its data is read: magic, version, type, shape, and
+size = header + payload to the byte, so that a cut or an overlong file is found from its first page.
+Nothing is ever unpickled.
+"""
+
+import io
+import math
+import os
+from collections import Counter
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Final, NamedTuple, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from shards.errors import DataError
+from shards.manifest import DTYPES
+
+SUFFIX: Final = ".npy"
+_MAGIC: Final = b"\x93NUMPY"
+_PAGE: Final = 4096
+# Opening waits for the disk, not for Python: on a network disk more threads are more files at once.
+_SCAN_THREADS: Final = 16
+_READ_AT_ONCE: Final = 1 << 30  # Linux returns at most 2 GiB - 4096 a read
+
+
+class Form(NamedTuple):
+    """What all samples of a dataset share: storage type and the shape of one frame."""
+
+    dtype: str
+    frame_shape: tuple[int, ...]
+
+    def __str__(self) -> str:
+        return f"{self.dtype} (frames{''.join(f', {n}' for n in self.frame_shape)})"
+
+
+class Header(NamedTuple):
+    """What the header of one file says. `offset` is the first byte of the data."""
+
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    fortran: bool
+    offset: int
+
+    @property
+    def form(self) -> Form:
+        """Storage type and frame shape, as they will be stored."""
+        return Form(self.dtype.name, self.shape[1:])
+
+
+def read_header(head: bytes | memoryview, size: int) -> Header:
+    """The header of a file of `size` bytes from its first bytes; raises DataError saying what is wrong."""
+    if size == 0:
+        raise DataError("an empty file; export it again")
+    if head[:6] != _MAGIC:
+        raise DataError(f"not a .npy file: begins with {bytes(head[:6])!r}, expected {_MAGIC!r}; export it again")
+    length = _header_length(head)
+    if length > size:
+        raise DataError(f"truncated inside its header: expected at least {length:,} bytes, found {size:,}")
+    try:
+        dtype, shape, fortran = _parse(bytes(head[:length]))
+    except (ValueError, SyntaxError, TypeError) as error:
+        raise DataError(f"a damaged .npy header ({error}); export it again") from error
+    _check_type(dtype)
+    if not shape or shape[0] < 1 or math.prod(shape) < 1:
+        raise DataError(f"shape {shape} holds no frame; expected (frames, ...) with at least one frame")
+    expected = length + math.prod(shape) * dtype.itemsize
+    if size != expected:
+        what = "truncated" if size < expected else "overlong"
+        raise DataError(
+            f"{what}: {dtype.name} {shape} needs {expected:,} bytes, found {size:,} "
+            f"({size - expected:+,}); export it again"
+        )
+    return Header(dtype, shape, fortran, length)
+
+
+def _header_length(head: bytes | memoryview) -> int:
+    """Bytes up to the data; header versions 2 and 3 count in four bytes, version 1 in two."""
+    major, width = head[6], 2 if head[6] == 1 else 4
+    if major not in {1, 2, 3} or len(head) < 8 + width:
+        raise DataError(f"a .npy file of unknown version {major}; export it again with a current numpy")
+    return 8 + width + int.from_bytes(head[8 : 8 + width], "little")
+
+
+# Files of one corpus differ in frames alone, so a few thousand headers cover hundreds of thousands.
+@lru_cache(maxsize=1 << 14)
+def _parse(header: bytes) -> tuple[np.dtype[Any], tuple[int, ...], bool]:
+    stream = io.BytesIO(header)
+    version = np.lib.format.read_magic(stream)
+    # Version 3 differs from 2 in the encoding of field names alone, and fields are refused anyway.
+    read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    shape, fortran, dtype = read(stream, max_header_size=len(header))
+    return dtype, shape, fortran
+
+
+def _check_type(dtype: np.dtype[Any]) -> None:
+    if dtype.hasobject:
+        raise DataError("holds Python objects, which would have to be unpickled and could run code; save a float array")
+    if dtype.kind == "V" and dtype.itemsize == 2 and dtype.names is None:
+        raise DataError("two-byte values without a type (bfloat16 saved by numpy loses its name); save as float32")
+    if dtype.name not in DTYPES:
+        names = ", ".join(name for name in DTYPES if name != "bfloat16")
+        raise DataError(f"dtype {dtype}; expected one of {names}; save it as one of these")
+
+
+def read_header_of(path: Path, size: int) -> Header:
+    """The header of the file at `path`, which has `size` bytes, reading one page of it."""
+    try:
+        with path.open("rb", buffering=0) as file:
+            head = file.read(_PAGE)
+            if head[:6] == _MAGIC and len(head) == _PAGE:
+                head += file.read(max(0, _header_length(head) - _PAGE))
+    except OSError as error:
+        raise DataError(f"cannot be read ({error.strerror}); check the disk and the permissions") from error
+    return read_header(head, size)
+
+
+def read_headers(folder: Path, files: Sequence[tuple[str, int]]) -> list[Header | DataError]:
+    """The header of every (path, size) in `folder`, or what is wrong with it, in order.
+
+    Costs one open and one page a file, a hundredth of reading the data, and is done before anything is
+    written: a fault is found in the first minutes, not in the last.
+    """
+
+    def one(file: tuple[str, int]) -> Header | DataError:
+        try:
+            return read_header_of(folder / file[0], file[1])
+        except DataError as error:
+            return error
+
+    with ThreadPoolExecutor(_SCAN_THREADS) as pool:
+        return list(pool.map(one, files, chunksize=64))
+
+
+def common_form(headers: Sequence[Header | DataError]) -> Form | None:
+    """The form that most files have, whatever their order; the smallest of several equally common."""
+    counts = Counter(header.form for header in headers if isinstance(header, Header))
+    return min(counts, key=lambda form: (-counts[form], form), default=None)
+
+
+@final
+class FeatureReader:
+    """Read files into one buffer that is used again: an array is good until the next `read`."""
+
+    def __init__(self, folder: Path, form: Form, *, keep_non_finite: bool) -> None:
+        self._folder = folder
+        self._form = form
+        self._keep_non_finite = keep_non_finite
+        self._buffer = np.empty(0, np.uint8)
+
+    def read(self, path: str, size: int, mtime_ns: int) -> NDArray[Any]:
+        """The checked array of one file: (frames, *frame_shape), C order, little-endian.
+
+        Raises DataError if the file is no longer the one that was listed.
+        """
+        if len(self._buffer) < size:
+            self._buffer = np.empty(size + size // 8, np.uint8)
+        data = self._buffer[:size]
+        try:
+            with (self._folder / path).open("rb", buffering=0) as file:
+                status = os.fstat(file.fileno())
+                if (status.st_size, status.st_mtime_ns) != (size, mtime_ns):
+                    raise DataError("changed while the shards were being built; run the same build again")
+                done = 0
+                while done < size and (count := file.readinto(data[done : done + _READ_AT_ONCE].data)):
+                    done += count
+        except OSError as error:
+            raise DataError(f"cannot be read ({error.strerror}); check the disk and the permissions") from error
+        header = read_header(data.data, size)
+        check_form(header, self._form)
+        array = data[header.offset :].view(header.dtype).reshape(header.shape, order="F" if header.fortran else "C")
+        array = np.ascontiguousarray(array, header.dtype.newbyteorder("<"))
+        if not self._keep_non_finite:
+            check_finite(array)
+        return array
+
+
+def check_form(header: Header, form: Form) -> None:
+    """Raise DataError if a file is not like the rest of the dataset."""
+    if header.form != form:
+        raise DataError(f"expected {form} as in most files, found {header.form}; export it again or leave it out")
+
+
+def check_finite(array: NDArray[Any]) -> None:
+    """Raise DataError if any value is NaN or infinite, saying how many and in which frame first."""
+    # numpy's float16 arithmetic is ten times slower than looking at its bits.
+    half = array.dtype.itemsize == 2
+    infinite = (array.view(np.uint16) & 0x7FFF) >= 0x7C00 if half else ~np.isfinite(array)
+    if np.any(infinite):
+        frame = int(np.argmax(infinite.reshape(len(array), -1).any(axis=1)))
+        raise DataError(
+            f"{np.count_nonzero(infinite):,} values are NaN or infinite, the first in frame {frame}; "
+            "export it again, or accept them with --non_finite keep"
+        )

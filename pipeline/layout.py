@@ -1,0 +1,128 @@
+"""Which sample goes to which shard. Pure: the same set of rows gives the same layout in any order.
+
+Class-major: a class sits in as few shards as possible, so that dealing shards deals classes. A label
+is the class's position in text order.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from math import ceil
+from typing import Final
+
+import xxhash
+
+from pipeline.features import Form
+from pipeline.index import Row
+from pipeline.split import ORDER
+from shards.manifest import VERSION
+from shards.tar import PAGE
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shard:
+    """One shard to be: its samples in order, what it will weigh, and a digest of all that goes in.
+
+    nbytes    an estimate from file sizes, for packing and progress
+    """
+
+    name: str
+    split: str
+    rows: tuple[Row, ...]
+    labels: tuple[int, ...]
+    nbytes: int
+    digest: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Layout:
+    """All shards in row order; `row` of the manifest counts through them."""
+
+    classes: tuple[str, ...]
+    shards: tuple[Shard, ...]
+
+    @property
+    def nbytes(self) -> int:
+        """What all shards will weigh, about."""
+        return sum(shard.nbytes for shard in self.shards)
+
+
+def lay_out(
+    rows: Sequence[Row], splits: Sequence[str], *, form: Form, shard_bytes: int, keep_non_finite: bool
+) -> Layout:
+    """Pack `rows`, whose splits are `splits`, into shards of about `shard_bytes`.
+
+    form, keep_non_finite    part of every shard's digest: they decide what may go in
+    """
+    placed = sorted(zip(splits, rows, strict=True), key=lambda p: (_rank(p[0]), p[0], p[1][:3]))
+    classes = tuple(sorted({row.class_name for row in rows}))
+    label_of = {name: label for label, name in enumerate(classes)}
+    salt = f"{VERSION} {form} {'keep' if keep_non_finite else 'refuse'}"
+    shards: list[Shard] = []
+    for split, of_split in groupby(placed, key=lambda p: p[0]):
+        of_class = [tuple(group) for _, group in groupby((row for _, row in of_split), key=lambda r: r.class_name)]
+        for number, packed in enumerate(_pack(of_class, shard_bytes)):
+            labels = tuple(label_of[row.class_name] for row in packed)
+            shards.append(
+                Shard(
+                    name=f"{split}-{number:05d}.tar",
+                    split=split,
+                    rows=packed,
+                    labels=labels,
+                    nbytes=sum(map(_weight, packed)),
+                    digest=_digest(salt, packed, labels),
+                )
+            )
+    return Layout(classes=classes, shards=tuple(shards))
+
+
+def _rank(split: str) -> int:
+    return ORDER.index(split) if split in ORDER else len(ORDER)
+
+
+def _pack(classes: Iterable[tuple[Row, ...]], target: int) -> list[tuple[Row, ...]]:
+    """Fill shards class by class; a class that does not fit in what is left begins the next shard."""
+    shards: list[tuple[Row, ...]] = []
+    filling: list[Row] = []
+    filled = 0
+    for rows in classes:
+        size = sum(map(_weight, rows))
+        if filling and filled + size > target:
+            shards.append(tuple(filling))
+            filling, filled = [], 0
+        if size > target:
+            shards.extend(_equal_parts(rows, ceil(size / target)))
+        else:
+            filling.extend(rows)
+            filled += size
+    return [*shards, tuple(filling)] if filling else shards
+
+
+def _equal_parts(rows: tuple[Row, ...], parts: int) -> list[tuple[Row, ...]]:
+    """Cut a large class into about equal shards of its own."""
+    total = sum(map(_weight, rows))
+    cut: list[list[Row]] = [[] for _ in range(parts)]
+    before = 0
+    for row in rows:
+        middle = before + _weight(row) / 2
+        cut[min(parts - 1, int(middle * parts / total))].append(row)
+        before += _weight(row)
+    return [tuple(part) for part in cut if part]
+
+
+# A file's size and what the tar adds: five blocks of headers and small members, then up to the boundary.
+_ADDED: Final = PAGE + PAGE // 2
+
+
+def _weight(row: Row) -> int:
+    return row.size + _ADDED
+
+
+def _digest(salt: str, rows: Sequence[Row], labels: Sequence[int]) -> str:
+    """xxh3-128 of all that decides the shard's bytes, as far as a listing tells."""
+    digest = xxhash.xxh3_128(salt.encode())
+    for row, label in zip(rows, labels, strict=True):
+        # Names end in a zero byte, which no label may hold, so no two rows run into one another.
+        words = (row.id, row.class_name, row.item, row.path, str(label), str(row.size), str(row.mtime_ns), "")
+        digest.update("\0".join(words).encode())
+    return digest.hexdigest()

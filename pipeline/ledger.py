@@ -1,0 +1,119 @@
+"""The ledger: one line for every shard that is whole, appended after the shard is durable.
+
+    {"shard": ..., "digest": ..., "nbytes": ..., "offset": [...], "samples": ..., ...}
+
+A killed build goes on from here. A line counts if its digest is the one that the layout asks for now
+and the file has the size it names; a last line that a crash cut short counts as absent.
+"""
+
+import fcntl
+import json
+import os
+from collections.abc import Generator, Iterable, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final, final
+
+from pipeline.layout import Shard
+from shards.atomic import atomic_file, fsync_folder
+from shards.errors import ConfigError
+from shards.tar import Stored
+
+LEDGER_FILE: Final = "ledger.jsonl"
+LOCK_FILE: Final = ".lock"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """One whole shard: the digest of its plan, its size, and for every sample where it lies."""
+
+    shard: str
+    digest: str
+    nbytes: int
+    samples: tuple[Stored, ...]
+
+    def to_line(self) -> bytes:
+        """One line of JSON; samples as columns."""
+        names = ("offset", "nbytes", "frames", "checksum")
+        columns = {name: [getattr(sample, name) for sample in self.samples] for name in names}
+        return json.dumps({**asdict(self), "samples": columns}).encode() + b"\n"
+
+    @staticmethod
+    def from_line(line: bytes) -> "Entry":
+        """The entry of one line; raises ValueError, KeyError or TypeError if it is not one."""
+        raw: dict[str, Any] = json.loads(line)
+        columns: Mapping[str, list[int]] = raw.pop("samples")
+        values = zip(*columns.values(), strict=True)
+        samples = tuple(Stored(**dict(zip(columns, sample, strict=True))) for sample in values)
+        return Entry(samples=samples, **raw)
+
+
+@final
+class Ledger:
+    """The ledger of one folder. Whoever changes it holds the folder's lock."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._path = folder / LEDGER_FILE
+        self.entries: dict[str, Entry] = {}
+        if self._path.exists():
+            self._read()
+
+    def whole(self, shards: Iterable[Shard]) -> dict[str, Entry]:
+        """Entries of the shards that need not be written again."""
+        return {
+            shard.name: entry
+            for shard in shards
+            if (entry := self.entries.get(shard.name))
+            and entry.digest == shard.digest
+            and _size(self._folder / shard.name) == entry.nbytes
+        }
+
+    def keep(self, entries: Mapping[str, Entry]) -> None:
+        """Forget all but `entries`, before their shards are written anew.
+
+        Otherwise a crash between a shard's rename and its line would leave the line of the old one.
+        """
+        self.entries = dict(entries)
+        with atomic_file(self._path) as file:
+            for entry in self.entries.values():
+                file.write(entry.to_line())
+
+    def append(self, entry: Entry) -> None:
+        """Add a shard that is durable; returns when its line is."""
+        with self._path.open("ab") as file:
+            file.write(entry.to_line())
+            file.flush()
+            os.fsync(file.fileno())
+        self.entries[entry.shard] = entry
+
+    def _read(self) -> None:
+        for line in self._path.read_bytes().splitlines():
+            try:
+                entry = Entry.from_line(line)
+            except (ValueError, KeyError, TypeError):
+                continue  # cut short by a crash: its shard is written again
+            self.entries[entry.shard] = entry
+
+
+@contextmanager
+def locked(folder: Path) -> Generator[None]:
+    """Hold `folder` alone; raises ConfigError if another build does."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / LOCK_FILE).open("a") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ConfigError(
+                f"{folder}: another build is writing here; wait for it or choose other --shards"
+            ) from None
+        fsync_folder(folder)
+        yield
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return -1

@@ -1,0 +1,108 @@
+"""All that is decided before the first byte is written: rows, form, splits, layout.
+
+Everything that a listing and the headers of the files can tell is found out here, and all that is wrong
+is reported together.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from pipeline.features import Form, Header, check_form, common_form, read_headers
+from pipeline.index import Columns, Index, read_index
+from pipeline.layout import Layout, lay_out
+from pipeline.rejects import Reject, listing
+from pipeline.split import SplitOptions, assign
+from shards.errors import ConfigError, DataError
+
+
+@dataclass(frozen=True, kw_only=True)
+class BuildConfig:
+    """Turn an index and a folder of feature files into shards."""
+
+    index: Path
+    """The index: .xlsx, .csv or .parquet, one row a sample."""
+    features: Path
+    """Folder of the feature files, <id>.npy each."""
+    shards: Path = Path("data/shards")
+    """Folder to write to; made if it is not there. A build that was cut short goes on there."""
+    sheet: str | None = None
+    """Sheet of the workbook. Default: the one visible sheet that has the columns."""
+    columns: Columns = field(default_factory=Columns)
+    """Names of the index's columns."""
+    split: SplitOptions = field(default_factory=SplitOptions)
+    """Which samples are held out."""
+    on_bad: Literal["stop", "reject"] = "stop"
+    """A row or file that cannot be used: stop before anything is written, or leave it out and list it
+    in rejects.csv."""
+    non_finite: Literal["refuse", "keep"] = "refuse"
+    """NaN or infinity in a file: an error, or kept as it is."""
+    shard_mb: int = 1024
+    """About how many MiB a shard has."""
+    jobs: int | None = None
+    """Processes, each writing one shard at a time. Default: one a CPU."""
+    overwrite: bool = False
+    """Change a finished dataset in SHARDS; shards that stay the same are kept."""
+    dry_run: bool = False
+    """Print the layout and write nothing."""
+
+    def __post_init__(self) -> None:
+        if self.shard_mb < 1:
+            raise ConfigError(f"shard_mb {self.shard_mb}: a shard has at least 1 MiB")
+        if self.jobs is not None and self.jobs < 1:
+            raise ConfigError(f"jobs {self.jobs}: at least one process must write")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """All that is decided before the first byte is written."""
+
+    index: Index
+    form: Form
+    layout: Layout
+    options: Mapping[str, Any]
+    notes: Sequence[str]
+
+
+def make_plan(config: BuildConfig) -> Plan:
+    """Read the index and every file's header, split and lay out; writes nothing."""
+    index = read_index(config.index, config.features, columns=config.columns, sheet=config.sheet)
+    headers = read_headers(config.features, [(row.path, row.size) for row in index.rows])
+    form = common_form(headers)
+    index = index.reject(_header_faults(index, headers, form))
+    if index.rejects and (config.on_bad == "stop" or not index.rows):
+        raise DataError(
+            f"{config.index}: {len(index.rejects):,} of {index.rows_read:,} rows cannot be used; nothing was written\n"
+            f"{listing(index.rejects)}\ncorrect them, or leave them out with --on_bad reject"
+        )
+    if form is None:
+        raise DataError(f"{config.index}: no row is left")
+    splits, notes = assign(index.rows, config.split)
+    keep = config.non_finite == "keep"
+    layout = lay_out(index.rows, splits, form=form, shard_bytes=config.shard_mb << 20, keep_non_finite=keep)
+    options = {
+        "index": config.index.name,
+        "sheet": index.sheet,
+        "split": "column" if index.rows[0].split is not None else asdict(config.split),
+        "non_finite": config.non_finite,
+        "shard_mb": config.shard_mb,
+        "rows_read": index.rows_read,
+        "rows_kept": len(index.rows),
+        "rows_rejected": len(index.rejects),
+    }
+    return Plan(index=index, form=form, layout=layout, options=options, notes=(*index.notes, *notes))
+
+
+def _header_faults(index: Index, headers: Sequence[Header | DataError], form: Form | None) -> list[Reject]:
+    """The rows whose file is damaged, or not like most files."""
+    faults: list[Reject] = []
+    for row, header in zip(index.rows, headers, strict=True):
+        try:
+            if isinstance(header, DataError):
+                raise header
+            if form is not None:
+                check_form(header, form)
+        except DataError as error:
+            faults.append(Reject(index.sheet, row.row, row.id, f"{index.features / row.path}: {error}"))
+    return faults
