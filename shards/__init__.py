@@ -12,8 +12,9 @@ The format is specified in docs/FORMAT.md, the order of samples in docs/SAMPLING
 
 from shards.crop import Crop
 from shards.errors import ConfigError, DataError
+from shards.evaluation import EvaluationSampler
 from shards.manifest import Manifest, Selection
-from shards.sampler import BalancedSampler, EvaluationSampler
+from shards.sampler import BalancedSampler
 from shards.world import World
 
 __all__ = [

@@ -9,7 +9,7 @@ import os
 import queue
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from multiprocessing.synchronize import Barrier
 from pathlib import Path
@@ -17,12 +17,12 @@ from typing import Any, Final, Literal, final
 
 import numpy as np
 
+from shards.ceiling import Ceiling, Turn
 from shards.crop import Crop
 from shards.deal import Ints
 from shards.errors import ConfigError, DataError
 from shards.loader import Loader
 from shards.manifest import Manifest
-from shards.ring import Ring
 from shards.sampler import BalancedSampler
 from shards.world import World
 
@@ -146,13 +146,17 @@ def _measure(config: BenchConfig, world: World, barrier: Barrier) -> RankResult:
         threads=config.threads,
         prefetch=config.prefetch,
     )
-    ceiling = _Ceiling(config, loader)
+    ceiling = Ceiling(
+        [read for step in range(config.steps) for read in loader.byte_ranges(step)],
+        threads=config.threads,
+        places=(config.prefetch + 1) * config.batch_size,
+    )
     sides = (lambda: _run_loader(loader)), ceiling.run
     for side in sides:
         side()  # first use of threads, memory and, unless cold, the page cache
-    turns: list[tuple[_Turn, _Turn]] = []
+    turns: list[tuple[Turn, Turn]] = []
     for _ in range(config.rounds):
-        turn: list[_Turn] = []
+        turn: list[Turn] = []
         for side in sides:
             if config.cold:
                 barrier.wait(_START_SECONDS)
@@ -164,21 +168,7 @@ def _measure(config: BenchConfig, world: World, barrier: Barrier) -> RankResult:
     return _result(world.rank, turns)
 
 
-@final
-@dataclass(frozen=True, kw_only=True)
-class _Turn:
-    seconds: float
-    cpu_seconds: float
-    nbytes: int
-    samples: int
-    latencies: list[float]
-
-    @property
-    def rate(self) -> float:
-        return self.nbytes / self.seconds
-
-
-def _result(rank: int, turns: list[tuple[_Turn, _Turn]]) -> RankResult:
+def _result(rank: int, turns: list[tuple[Turn, Turn]]) -> RankResult:
     loader, ceiling = zip(*turns, strict=True)
     latencies = np.concatenate([turn.latencies for turn in loader]) * 1e3
     return RankResult(
@@ -198,7 +188,7 @@ def _median(values: Iterable[float]) -> float:
     return float(np.median(list(values)))
 
 
-def _run_loader(loader: Loader) -> _Turn:
+def _run_loader(loader: Loader) -> Turn:
     before, latencies, samples = loader.bytes_read, list[float](), 0
     began, cpu = time.perf_counter(), time.process_time()
     last = began
@@ -209,7 +199,7 @@ def _run_loader(loader: Loader) -> _Turn:
         samples += len(batch.labels)
         last = now
     seconds, cpu = time.perf_counter() - began, time.process_time() - cpu
-    return _Turn(
+    return Turn(
         seconds=seconds, cpu_seconds=cpu, nbytes=loader.bytes_read - before, samples=samples, latencies=latencies
     )
 
@@ -240,44 +230,6 @@ class _FirstSteps:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """There is nothing to resume."""
-
-
-@final
-class _Ceiling:
-    """The reads of the loader's batches and nothing else: no order, no batch, no consumer."""
-
-    def __init__(self, config: BenchConfig, loader: Loader) -> None:
-        self._threads = config.threads
-        self._reads = [read for step in range(config.steps) for read in loader.byte_ranges(step)]
-        self._files = {path: os.open(path, os.O_RDONLY) for path in {path for path, _, _ in self._reads}}
-        places = (config.prefetch + 1) * config.batch_size
-        longest = max(nbytes for _, _, nbytes in self._reads)
-        self._ring = Ring(places, longest, lambda _address, _nbytes: None)
-        self._places = [self._ring.lend_another().data for _ in range(places)]
-
-    def run(self) -> _Turn:
-        """Read everything once, every thread taking the next read as soon as it is free."""
-        following = iter(enumerate(self._reads))
-        began, cpu = time.perf_counter(), time.process_time()
-        threads = [threading.Thread(target=self._read, args=(following,)) for _ in range(self._threads)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        seconds, cpu = time.perf_counter() - began, time.process_time() - cpu
-        nbytes = sum(nbytes for _, _, nbytes in self._reads)
-        return _Turn(seconds=seconds, cpu_seconds=cpu, nbytes=nbytes, samples=len(self._reads), latencies=[])
-
-    def close(self) -> None:
-        """Close the files."""
-        for file in self._files.values():
-            os.close(file)
-
-    def _read(self, following: Iterator[tuple[int, tuple[Path, int, int]]]) -> None:
-        for position, (path, offset, nbytes) in following:
-            got = os.preadv(self._files[path], [self._places[position % len(self._places)][:nbytes]], offset)
-            if got != nbytes:
-                raise DataError(f"{path}: {got} of {nbytes} bytes at {offset}: the shard is cut short")
 
 
 def _drop_from_cache(data: Manifest) -> None:

@@ -1,14 +1,11 @@
 """Threads read each batch of a sampler into a ring of slots, a few batches ahead of the training."""
 
-import queue
-import threading
 import time
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Protocol, Self, final
+from typing import Any, Protocol, final
 
 import numpy as np
 import torch
@@ -19,9 +16,10 @@ from shards.crop import Crop
 from shards.deal import Ints, keyed
 from shards.errors import ConfigError
 from shards.manifest import DTYPES, Manifest
+from shards.readahead import ReaderThreads, Work
 from shards.reader import Reader
 from shards.ring import Ring
-from shards.transfer import Transfer, as_tensor, transfer_to
+from shards.transfer import transfer_to
 from shards.world import World
 
 
@@ -115,8 +113,8 @@ class Loader:
         first, self.sampler.step = self.sampler.step, 0
         self._handed_out = first
         epoch, steps = self.sampler.epoch, len(self.sampler)
-        ahead: deque[_Work] = deque()
-        with _Threads(self._threads, self._reader, self._transfer) as threads:
+        ahead: deque[Work] = deque()
+        with ReaderThreads(self._threads, self._reader, self._transfer) as threads:
             for step in range(first, steps):
                 for following in range(step + len(ahead), min(step + self._prefetch, steps)):
                     memory = self._memory(wait=not ahead)
@@ -165,13 +163,13 @@ class Loader:
         first, counts = self.crop.spans(self.data.frames[rows], key=key, slot=slot)
         return np.repeat(rows, self.crop.count), first, counts
 
-    def _work(self, step: int, memory: NDArray[Any]) -> "_Work":
+    def _work(self, step: int, memory: NDArray[Any]) -> Work:
         info = self.data.info
         rows, first, counts = self._crops(step)
         shape = (len(rows), self.crop.longest(counts), *info.frame_shape)
         nbytes = shape[0] * shape[1] * self._frame_bytes
         self.bytes_read += int(counts.sum()) * self._frame_bytes
-        return _Work(
+        return Work(
             rows=rows,
             first=first,
             counts=counts,
@@ -179,101 +177,10 @@ class Loader:
             features=memory[:nbytes].view(DTYPES[info.dtype]).reshape(shape),
         )
 
-    def _batch(self, work: "_Work") -> Batch:
+    def _batch(self, work: Work) -> Batch:
         began = time.perf_counter()
         tensors = work.wait()
         self.wait_seconds += time.perf_counter() - began
         self._transfer.receive(tensors)
         features, lengths, labels = tensors
         return Batch(features=features, lengths=lengths, labels=labels, rows=torch.from_numpy(work.rows))
-
-
-@final
-class _Work:
-    """One batch on its way: each thread reads one crop at a time; the one that reads the last sends it."""
-
-    def __init__(self, *, rows: Ints, first: Ints, counts: Ints, labels: Ints, features: NDArray[Any]) -> None:
-        self.rows = rows
-        self._labels = labels
-        self._features = features
-        self._counts = counts
-        self._parts = list(zip(rows.tolist(), first.tolist(), counts.tolist(), strict=True))
-        self._left = len(rows)
-        self._lock = threading.Lock()
-        self._done = threading.Event()
-        self._error: Exception | None = None
-        self._tensors: list[Tensor] = []
-
-    def __len__(self) -> int:
-        return len(self._parts)
-
-    def read(self, part: int, reader: Reader, transfer: Transfer) -> None:
-        """Read one crop into its place; an error waits for the training thread."""
-        row, start, count = self._parts[part]
-        try:
-            target = self._features[part]
-            reader.read_into(row, start, count, target[:count].reshape(-1).view(np.uint8).data)
-            target[count:] = 0
-        except Exception as error:  # noqa: BLE001 - whatever it is, `wait` raises it where it is seen
-            self._error = error
-        with self._lock:
-            self._left -= 1
-            last = self._left == 0
-        if last:
-            self._send(transfer)
-
-    def wait(self) -> list[Tensor]:
-        """Features, lengths and labels on the device, or the error that reading them met."""
-        self._done.wait()
-        if self._error is not None:
-            raise self._error
-        return self._tensors
-
-    def _send(self, transfer: Transfer) -> None:
-        try:
-            if self._error is None:
-                arrays = self._features, self._counts, self._labels
-                self._tensors = transfer.send([as_tensor(array) for array in arrays])
-        except Exception as error:  # noqa: BLE001 - as above
-            self._error = error
-        self._done.set()
-
-
-@final
-class _Threads:
-    """Reading threads for the length of a `with` block; what is not begun by its end never is."""
-
-    def __init__(self, count: int, reader: Reader, transfer: Transfer) -> None:
-        self._reader = reader
-        self._transfer = transfer
-        self._tasks: queue.SimpleQueue[tuple[_Work, int] | None] = queue.SimpleQueue()
-        self._stopping = False
-        self._threads = [
-            threading.Thread(target=self._run, name=f"headrace-reader-{n}", daemon=True) for n in range(count)
-        ]
-
-    def __enter__(self) -> Self:
-        for thread in self._threads:
-            thread.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._stopping = True
-        for _ in self._threads:
-            self._tasks.put(None)
-        for thread in self._threads:
-            thread.join()
-
-    def submit(self, work: _Work) -> None:
-        """Queue every part of a batch, behind those queued before."""
-        for part in range(len(work)):
-            self._tasks.put((work, part))
-
-    def _run(self) -> None:
-        while (task := self._tasks.get()) is not None:
-            work, part = task
-            if not self._stopping:
-                work.read(part, self._reader, self._transfer)
-            del task, work  # an idle thread must not keep a slot from its ring

@@ -10,7 +10,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 PACKAGES = ("pipeline", "shards", "train")
 SOURCES = sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
-TORCH_FILES = {"shards/loader.py", "shards/transfer.py"}
+TORCH_FILES = {"shards/loader.py", "shards/readahead.py", "shards/transfer.py"}
 
 
 def imports_of(path: Path) -> set[str]:
@@ -38,7 +38,7 @@ def test_preprocessing_and_the_format_run_without_torch(package: str) -> None:
 
 
 def test_torch_is_imported_in_its_rooms_only() -> None:
-    """`train`, and the loader and transfer of `shards`."""
+    """`train`, and what `shards.loader` is made of."""
     found = {
         str(path.relative_to(ROOT))
         for path in SOURCES
@@ -65,7 +65,7 @@ def test_only_the_world_reads_the_environment_of_torchrun() -> None:
 
 
 def test_only_main_files_parse_arguments() -> None:
-    """jsonargparse is imported by the `__main__.py` files alone."""
+    """Arguments are parsed by the `__main__.py` files alone."""
     found = {path.name for path in SOURCES if "jsonargparse" in imports_of(path)}
 
     assert found == {"__main__.py"}
