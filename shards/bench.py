@@ -140,7 +140,7 @@ def _measure(config: BenchConfig, world: World, barrier: Barrier) -> RankResult:
     )
     loader = Loader(
         data,
-        _FirstSteps(sampler, config.steps),
+        FirstSteps(sampler, config.steps),
         crop=Crop(frames=config.frames),
         device=f"cuda:{world.rank}" if config.device == "cuda" else "cpu",
         threads=config.threads,
@@ -205,7 +205,7 @@ def _run_loader(loader: Loader) -> Turn:
 
 
 @final
-class _FirstSteps:
+class FirstSteps:
     """A sampler of exactly `steps` batches: the first of epoch 0, over again if the epoch is shorter."""
 
     def __init__(self, sampler: BalancedSampler, steps: int) -> None:

@@ -1,0 +1,86 @@
+"""Seconds and memory of one epoch plan: 400,000 samples and ten times as many, skewed classes, 4 ranks.
+
+    python benchmarks/plan.py [--json FILE]
+
+Class sizes follow a Zipf law. CPU seconds of one process on one thread; the peak is that of the
+plan alone (tracemalloc sees numpy's allocations), over the columns it is made from.
+"""
+
+import argparse
+import json
+import time
+import tracemalloc
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from shards import BalancedSampler, Manifest, World
+from shards.manifest import SCHEMA, DatasetInfo, column_array
+
+
+def skewed(samples: int, classes: int) -> Manifest:
+    """A manifest in memory: class sizes fall as 1 / rank ** 0.7, two samples an item."""
+    rng = np.random.default_rng(0)
+    share = 1.0 / np.arange(1, classes + 1) ** 0.7
+    labels = np.sort(rng.choice(classes, samples, p=share / share.sum()))
+    names = [f"class {label}" for label in range(classes)]
+    columns = {
+        "split": ["train"] * samples,
+        "shard": ["train-00000.tar"] * samples,
+        "class": [names[label] for label in labels],
+        "item": [f"{row // 2}" for row in range(samples)],
+        "id": [str(row) for row in range(samples)],
+        "label": labels,
+    }
+    zeros = np.zeros(samples, np.int64)
+    arrays = [column_array(columns.get(field.name, zeros), field.type) for field in SCHEMA]
+    info = DatasetInfo(dtype="float32", frame_shape=(128,), classes=tuple(names), options={})
+    return Manifest(Path(), info, pa.RecordBatch.from_arrays(arrays, schema=SCHEMA), "0" * 32)
+
+
+def measure(samples: int, classes: int, weighting: float) -> dict[str, float]:
+    """CPU seconds to construct the sampler and to plan an epoch, and the peak of both in MB."""
+    selection = skewed(samples, classes).split("train")
+    options = {"batch_size": 32, "samples_per_class": 4, "world": World(0, 4), "class_weighting": weighting}
+    times = []
+    for _ in range(5):
+        began = time.process_time()
+        sampler = BalancedSampler(selection, **options)
+        made = time.process_time()
+        sampler.plan(0)
+        times.append((made - began, time.process_time() - made))
+    tracemalloc.start()
+    BalancedSampler(selection, **options).plan(0)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    construct, plan = np.median(times, axis=0)
+    return {
+        "samples": samples,
+        "classes": classes,
+        "class_weighting": weighting,
+        "steps": len(sampler),
+        "construct_seconds": construct,
+        "plan_seconds": plan,
+        "peak_mb": peak / 1e6,
+    }
+
+
+def main() -> None:
+    """Print one line a case."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", type=Path)
+    arguments = parser.parse_args()
+    cases = [(400_000, 10_000), (4_000_000, 10_000), (4_000_000, 100_000)]
+    results = [measure(samples, classes, weighting) for samples, classes in cases for weighting in (0.0, 1.0)]
+    for r in results:
+        print(
+            f"{r['samples']:>9,} samples {r['classes']:>7,} classes weighting {r['class_weighting']}: "
+            f"construct {r['construct_seconds']:.3f} s, plan {r['plan_seconds']:.3f} s, peak {r['peak_mb']:.0f} MB"
+        )
+    if arguments.json:
+        arguments.json.write_text(json.dumps(results, indent=1))
+
+
+if __name__ == "__main__":
+    main()
