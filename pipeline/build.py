@@ -118,7 +118,7 @@ def _write(config: BuildConfig, plan: Plan, missing: list[Shard], ledger: Ledger
         )
         for shard in missing
     ]
-    total = sum(row.size for shard in missing for row in shard.rows)
+    total = sum(feature.size for shard in missing for feature in shard.features)
     with progress(console, "writing shards", total) as show:
         try:
             ShardPool(tasks, done=done, progress=show).run(config.jobs or len(os.sched_getaffinity(0)))

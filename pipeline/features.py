@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final, NamedTuple, final
 
@@ -26,6 +27,7 @@ _MAGIC: Final = b"\x93NUMPY"
 _PAGE: Final = 4096
 # Opening waits for the disk, not for Python: on a network disk more threads are more files at once.
 _SCAN_THREADS: Final = 16
+_SCAN_AT_ONCE: Final = 64  # files a task: handing over a task costs more than reading a header
 _READ_AT_ONCE: Final = 1 << 30  # Linux returns at most 2 GiB - 4096 a read
 
 
@@ -108,38 +110,54 @@ def _check_type(dtype: np.dtype[Any]) -> None:
         raise DataError(f"dtype {dtype}; expected one of {names}; save it as one of these")
 
 
-def read_header_of(path: Path, size: int) -> Header:
-    """The header of the file at `path`, which has `size` bytes, reading one page of it."""
+class Feature(NamedTuple):
+    """One file as it was when its header was read; the reader refuses it if it has changed since."""
+
+    path: str
+    size: int
+    mtime_ns: int
+    header: Header
+
+
+def read_feature(folder: Path, path: str) -> Feature:
+    """The header, size and time of one file, reading one page of it; raises DataError."""
     try:
-        with path.open("rb", buffering=0) as file:
-            head = file.read(_PAGE)
+        descriptor = os.open(f"{folder}/{path}", os.O_RDONLY)
+        try:
+            status = os.fstat(descriptor)
+            head = os.pread(descriptor, _PAGE, 0)
             if head[:6] == _MAGIC and len(head) == _PAGE:
-                head += file.read(max(0, _header_length(head) - _PAGE))
+                head += os.pread(descriptor, max(0, _header_length(head) - _PAGE), _PAGE)
+        finally:
+            os.close(descriptor)
     except OSError as error:
         raise DataError(f"cannot be read ({error.strerror}); check the disk and the permissions") from error
-    return read_header(head, size)
+    return Feature(path, status.st_size, status.st_mtime_ns, read_header(head, status.st_size))
 
 
-def read_headers(folder: Path, files: Sequence[tuple[str, int]]) -> list[Header | DataError]:
-    """The header of every (path, size) in `folder`, or what is wrong with it, in order.
+def read_features(folder: Path, paths: Sequence[str]) -> list[Feature | DataError]:
+    """`read_feature` of every path in `folder`, or what is wrong with it, in order.
 
-    Costs one open and one page a file, a hundredth of reading the data, and is done before anything is
+    Costs one open and one page a file, a small part of reading the data, and is done before anything is
     written: a fault is found in the first minutes, not in the last.
     """
 
-    def one(file: tuple[str, int]) -> Header | DataError:
-        try:
-            return read_header_of(folder / file[0], file[1])
-        except DataError as error:
-            return error
+    def some(start: int) -> list[Feature | DataError]:
+        found: list[Feature | DataError] = []
+        for path in paths[start : start + _SCAN_AT_ONCE]:
+            try:
+                found.append(read_feature(folder, path))
+            except DataError as error:
+                found.append(error)
+        return found
 
     with ThreadPoolExecutor(_SCAN_THREADS) as pool:
-        return list(pool.map(one, files, chunksize=64))
+        return list(chain.from_iterable(pool.map(some, range(0, len(paths), _SCAN_AT_ONCE))))
 
 
-def common_form(headers: Sequence[Header | DataError]) -> Form | None:
+def common_form(features: Sequence[Feature | DataError]) -> Form | None:
     """The form that most files have, whatever their order; the smallest of several equally common."""
-    counts = Counter(header.form for header in headers if isinstance(header, Header))
+    counts = Counter(feature.header.form for feature in features if isinstance(feature, Feature))
     return min(counts, key=lambda form: (-counts[form], form), default=None)
 
 
@@ -153,11 +171,12 @@ class FeatureReader:
         self._keep_non_finite = keep_non_finite
         self._buffer = np.empty(0, np.uint8)
 
-    def read(self, path: str, size: int, mtime_ns: int) -> NDArray[Any]:
+    def read(self, feature: Feature) -> NDArray[Any]:
         """The checked array of one file: (frames, *frame_shape), C order, little-endian.
 
-        Raises DataError if the file is no longer the one that was listed.
+        Raises DataError if the file is no longer the one whose header was read.
         """
+        path, size, mtime_ns, _ = feature
         if len(self._buffer) < size:
             self._buffer = np.empty(size + size // 8, np.uint8)
         data = self._buffer[:size]

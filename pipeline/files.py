@@ -1,23 +1,14 @@
-"""One listing of the feature folder: every file's path, size and time, without opening any."""
+"""One listing of the feature folder: every file's path, without a look at any file."""
 
 import os
 import unicodedata
 from pathlib import Path
-from typing import NamedTuple
 
 from shards.errors import DataError
 
 
-class Found(NamedTuple):
-    """A file as the disk has it; `path` is relative to the feature folder."""
-
-    path: str
-    size: int
-    mtime_ns: int
-
-
-def list_files(folder: Path, suffix: str, *, deep: bool) -> dict[str, Found]:
-    """All files of `folder` whose names end in `suffix`, by path in Unicode form NFC.
+def list_files(folder: Path, suffix: str, *, deep: bool) -> dict[str, str]:
+    """The path below `folder` of every file whose name ends in `suffix`, by the same path in Unicode form NFC.
 
     deep    look into subfolders too
     Names from a Mac are often decomposed (NFD) where the index is not, so both meet in NFC; two
@@ -25,7 +16,7 @@ def list_files(folder: Path, suffix: str, *, deep: bool) -> dict[str, Found]:
     """
     if not folder.is_dir():
         raise DataError(f"{folder}: no such folder; give the folder of the feature files as --features")
-    files: dict[str, Found] = {}
+    files: dict[str, str] = {}
     seen: set[tuple[int, int]] = set()
     waiting = [""]
     while waiting:
@@ -34,20 +25,19 @@ def list_files(folder: Path, suffix: str, *, deep: bool) -> dict[str, Found]:
             for entry in entries:
                 path = inside + entry.name
                 if entry.name.endswith(suffix) and entry.is_file():
-                    _add(files, path, entry.stat(), folder)
+                    _add(files, path, folder)
                 elif deep and entry.is_dir() and _first_visit(seen, entry):
                     waiting.append(f"{path}/")
     return files
 
 
-def _add(files: dict[str, Found], path: str, status: os.stat_result, folder: Path) -> None:
+def _add(files: dict[str, str], path: str, folder: Path) -> None:
     key = path if path.isascii() else unicodedata.normalize("NFC", path)
     if key in files:
         raise DataError(
-            f"{folder}: {path!r} and {files[key].path!r} are one name in two Unicode spellings; "
-            "remove or rename one of them"
+            f"{folder}: {path!r} and {files[key]!r} are one name in two Unicode spellings; remove or rename one of them"
         )
-    files[key] = Found(path, status.st_size, status.st_mtime_ns)
+    files[key] = path
 
 
 def _first_visit(seen: set[tuple[int, int]], entry: "os.DirEntry[str]") -> bool:

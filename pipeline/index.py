@@ -4,15 +4,18 @@ Rows read = rows kept + rows rejected, always; rows at the end that are blank in
 apart. A row that cannot be used is never dropped silently: it is in `rejects` with sheet, row and reason.
 """
 
+import gc
 import unicodedata
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Generator, Iterable, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from sys import intern
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 from pipeline.features import SUFFIX
-from pipeline.files import Found, list_files
+from pipeline.files import list_files
 from pipeline.label import BadCellError, label_of
 from pipeline.rejects import Reject
 from pipeline.table import Table, explain, open_table
@@ -37,15 +40,13 @@ class Columns:
 
 
 class Row(NamedTuple):
-    """One sample of the index and its file; `row` is the sheet's own row number."""
+    """One sample: `path` is that of its file below the feature folder, `row` the sheet's own row number."""
 
     class_name: str
     item: str
     id: str
     split: str | None
     path: str
-    size: int
-    mtime_ns: int
     row: int
 
 
@@ -89,7 +90,8 @@ class Index:
         return pd.DataFrame.from_records(self.rows, columns=list(Row._fields))
 
 
-Labelled = list[tuple[int, list[str]]]
+# (row number, class, item, id, split)
+Labelled = list[tuple[int, str, str, str, str | None]]
 
 
 def read_index(path: Path, features: Path, *, columns: Columns | None = None, sheet: str | None = None) -> Index:
@@ -103,10 +105,29 @@ def read_index(path: Path, features: Path, *, columns: Columns | None = None, sh
         wanted.append(columns.split)
     elif columns.split not in {None, Columns.split}:
         raise DataError(f"{path}: no column {columns.split!r} for the split; found {list(table.header)}")
-    labelled, rejects, blank = _read_labels(table, [table.header.index(name) for name in wanted])
+    with _without_collector():
+        return _match(path, features, table, [table.header.index(name) for name in wanted])
+
+
+@contextmanager
+def _without_collector() -> Generator[None]:
+    """Hundreds of thousands of small tuples hold no cycles, yet the collector looks them all over, again
+    and again: half of the time for 400,000 rows.
+    """
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
+def _match(path: Path, features: Path, table: Table, picks: Sequence[int]) -> Index:
+    labelled, rejects, blank = read_labels(table, picks)
     if not labelled and not rejects:
-        raise DataError(f"{path}: sheet {table.name!r} has a header and no rows below it; fill in {wanted}")
-    deep = any("/" in labels[2] for _, labels in labelled)
+        raise DataError(f"{path}: sheet {table.name!r} has a header and no rows below it; fill it in")
+    deep = any("/" in labels[3] for labels in labelled)
     rows, more = _find_files(labelled, table.name, features, list_files(features, SUFFIX, deep=deep))
     return Index(
         source=path,
@@ -120,13 +141,14 @@ def read_index(path: Path, features: Path, *, columns: Columns | None = None, sh
     )
 
 
-def _read_labels(table: Table, picks: Sequence[int]) -> tuple[Labelled, list[Reject], int]:
+def read_labels(table: Table, picks: Sequence[int]) -> tuple[Labelled, list[Reject], int]:
     """(row number, labels of the picked columns) of every good row, the rejects, and trailing blank rows."""
     good: Labelled = []
     bad: list[tuple[int, Sequence[object]]] = []
     for number, cells in table.rows:
         try:
-            good.append((number, [label_of(cells[pick]) for pick in picks]))
+            class_name, item, id_, *split = [label_of(cells[pick]) for pick in picks]
+            good.append((number, intern(class_name), intern(item), id_, split[0] if split else None))
         except (BadCellError, IndexError):
             bad.append((number, cells))
     faults = {number: _faults(cells, picks) for number, cells in bad}
@@ -134,7 +156,7 @@ def _read_labels(table: Table, picks: Sequence[int]) -> tuple[Labelled, list[Rej
     for (row, pick), what in (explain(table, blanks) if blanks else {}).items():
         faults[row][pick] = what
     empty = {row for row, found in faults.items() if len(found) == len(picks) and set(found.values()) == {"blank"}}
-    last = max((row for row in (*faults, *(number for number, _ in good[-1:])) if row not in empty), default=0)
+    last = max((row for row in (*faults, *(number for number, *_ in good[-1:])) if row not in empty), default=0)
     id_of = {number: _shown(cells, picks[2]) for number, cells in bad}
     rejects = [
         Reject(table.name, row, id_of[row], _sentence(table, found, blank=row in empty))
@@ -166,47 +188,48 @@ def _shown(cells: Sequence[object], pick: int) -> str:
 
 
 def _find_files(
-    labelled: Labelled, sheet: str, features: Path, files: dict[str, Found]
+    labelled: Labelled, sheet: str, features: Path, files: dict[str, str]
 ) -> tuple[list[Row], list[Reject]]:
-    """The rows whose file is there and named once; the others as rejects."""
-    rows: dict[str, Row] = {}
+    """The rows whose file is there and named once; the others as rejects. Takes from `files` what it finds."""
+    rows: list[Row] = []
+    odd: Labelled = []
+    for labels in labelled:
+        number, class_name, item, id_, split = labels
+        path = files.pop(_name(id_), None)
+        if path is None:
+            odd.append(labels)
+        else:
+            rows.append(Row(class_name, item, id_, split, path, number))
+    if not odd:
+        return rows, []
+    taken = {_name(row.id): row for row in rows}
     rejects: list[Reject] = []
-    contradicted: dict[str, int] = {}
-    for number, (class_name, item, id_, *split) in labelled:
-        name = id_ if id_.endswith(SUFFIX) else id_ + SUFFIX
-        found = files.get(name)
-        if found is None:
-            rejects.append(Reject(sheet, number, id_, _why_missing(id_, name, features, files)))
-            continue
-        row = Row(class_name, item, id_, split[0] if split else None, *found, number)
-        first = rows.setdefault(name, row)
-        if first is not row:
-            rejects.append(Reject(sheet, number, id_, _why_double(first, row)))
-            if first[:2] != row[:2] or first.split != row.split:
-                contradicted.setdefault(name, number)
-    for name, number in contradicted.items():
-        row = rows.pop(name)
-        rejects.append(Reject(sheet, row.row, row.id, f"id {row.id!r} is contradicted by row {number}"))
-    return list(rows.values()), rejects
+    for number, class_name, item, id_, split in odd:
+        first = taken.get(_name(id_))
+        if first is None:
+            rejects.append(Reject(sheet, number, id_, _why_missing(id_, features, files)))
+        elif (first.class_name, first.item, first.split) == (class_name, item, split):
+            rejects.append(Reject(sheet, number, id_, f"id {id_!r} repeats row {first.row}; delete one of them"))
+        else:
+            there, here = f"{first.class_name!r}/{first.item!r}", f"{class_name!r}/{item!r}"
+            what = f"id {id_!r} is {here} in row {number} and {there} in row {first.row}; decide which is right"
+            rejects += [Reject(sheet, number, id_, what), Reject(sheet, first.row, first.id, what)]
+    contradicted = {reject.row for reject in rejects}
+    return [row for row in rows if row.row not in contradicted], list({r.row: r for r in rejects}.values())
 
 
-def _why_missing(id_: str, name: str, features: Path, files: dict[str, Found]) -> str:
-    parts = Path(name).parts
-    if name.startswith("/") or ".." in parts:
+def _name(id_: str) -> str:
+    return id_ if id_.endswith(SUFFIX) else id_ + SUFFIX
+
+
+def _why_missing(id_: str, features: Path, files: dict[str, str]) -> str:
+    name = _name(id_)
+    if name.startswith("/") or ".." in Path(name).parts:
         return f"id {id_!r} leaves the feature folder; use a path inside {features}"
     padded = [f"{'0' * zeros}{name}" for zeros in range(1, 12) if f"{'0' * zeros}{name}" in files]
     if padded:
         return f"no file {features / name}, but {padded[0]} is there: make the id column text to keep its zeros"
     return f"no file {features / name}"
-
-
-def _why_double(first: Row, row: Row) -> str:
-    if first[:2] == row[:2] and first.split == row.split:
-        return f"id {row.id!r} repeats row {first.row}; delete one of them"
-    return (
-        f"id {row.id!r} contradicts row {first.row}: {row.class_name!r}/{row.item!r} here, "
-        f"{first.class_name!r}/{first.item!r} there; decide which is right"
-    )
 
 
 def _notes(classes: Iterable[str]) -> Iterable[str]:

@@ -37,7 +37,10 @@ def label_of(cell: object) -> str:
 
 
 def _text(cell: str) -> str:
-    text = unicodedata.normalize("NFC", cell).strip()
+    text = cell.strip()
+    if text.isascii() and text.isprintable() and text:
+        return text
+    text = unicodedata.normalize("NFC", text).strip()
     if not text:
         raise BadCellError("blank")
     if not text.isprintable():  # also false for a no-break space, which is a fair part of a name

@@ -12,11 +12,13 @@ from typing import Final
 
 import xxhash
 
-from pipeline.features import Form
+from pipeline.features import Feature, Form
 from pipeline.index import Row
 from pipeline.split import ORDER
 from shards.manifest import VERSION
 from shards.tar import PAGE
+
+_Sample = tuple[Row, Feature]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,6 +31,7 @@ class Shard:
     name: str
     split: str
     rows: tuple[Row, ...]
+    features: tuple[Feature, ...]
     labels: tuple[int, ...]
     nbytes: int
     digest: str
@@ -48,26 +51,34 @@ class Layout:
 
 
 def lay_out(
-    rows: Sequence[Row], splits: Sequence[str], *, form: Form, shard_bytes: int, keep_non_finite: bool
+    rows: Sequence[Row],
+    features: Sequence[Feature],
+    splits: Sequence[str],
+    *,
+    form: Form,
+    shard_bytes: int,
+    keep_non_finite: bool,
 ) -> Layout:
-    """Pack `rows`, whose splits are `splits`, into shards of about `shard_bytes`.
+    """Pack `rows`, with their `features` and `splits`, into shards of about `shard_bytes`.
 
     form, keep_non_finite    part of every shard's digest: they decide what may go in
     """
-    placed = sorted(zip(splits, rows, strict=True), key=lambda p: (_rank(p[0]), p[0], p[1][:3]))
+    placed = sorted(zip(splits, rows, features, strict=True), key=lambda p: (_rank(p[0]), p[0], p[1][:3]))
     classes = tuple(sorted({row.class_name for row in rows}))
     label_of = {name: label for label, name in enumerate(classes)}
     salt = f"{VERSION} {form} {'keep' if keep_non_finite else 'refuse'}"
     shards: list[Shard] = []
     for split, of_split in groupby(placed, key=lambda p: p[0]):
-        of_class = [tuple(group) for _, group in groupby((row for _, row in of_split), key=lambda r: r.class_name)]
+        samples = ((row, feature) for _, row, feature in of_split)
+        of_class = [tuple(group) for _, group in groupby(samples, key=lambda s: s[0].class_name)]
         for number, packed in enumerate(_pack(of_class, shard_bytes)):
-            labels = tuple(label_of[row.class_name] for row in packed)
+            labels = tuple(label_of[row.class_name] for row, _ in packed)
             shards.append(
                 Shard(
                     name=f"{split}-{number:05d}.tar",
                     split=split,
-                    rows=packed,
+                    rows=tuple(row for row, _ in packed),
+                    features=tuple(feature for _, feature in packed),
                     labels=labels,
                     nbytes=sum(map(_weight, packed)),
                     digest=_digest(salt, packed, labels),
@@ -80,33 +91,33 @@ def _rank(split: str) -> int:
     return ORDER.index(split) if split in ORDER else len(ORDER)
 
 
-def _pack(classes: Iterable[tuple[Row, ...]], target: int) -> list[tuple[Row, ...]]:
+def _pack(classes: Iterable[tuple[_Sample, ...]], target: int) -> list[tuple[_Sample, ...]]:
     """Fill shards class by class; a class that does not fit in what is left begins the next shard."""
-    shards: list[tuple[Row, ...]] = []
-    filling: list[Row] = []
+    shards: list[tuple[_Sample, ...]] = []
+    filling: list[_Sample] = []
     filled = 0
-    for rows in classes:
-        size = sum(map(_weight, rows))
+    for samples in classes:
+        size = sum(map(_weight, samples))
         if filling and filled + size > target:
             shards.append(tuple(filling))
             filling, filled = [], 0
         if size > target:
-            shards.extend(_equal_parts(rows, ceil(size / target)))
+            shards.extend(_equal_parts(samples, ceil(size / target)))
         else:
-            filling.extend(rows)
+            filling.extend(samples)
             filled += size
     return [*shards, tuple(filling)] if filling else shards
 
 
-def _equal_parts(rows: tuple[Row, ...], parts: int) -> list[tuple[Row, ...]]:
+def _equal_parts(samples: tuple[_Sample, ...], parts: int) -> list[tuple[_Sample, ...]]:
     """Cut a large class into about equal shards of its own."""
-    total = sum(map(_weight, rows))
-    cut: list[list[Row]] = [[] for _ in range(parts)]
+    total = sum(map(_weight, samples))
+    cut: list[list[_Sample]] = [[] for _ in range(parts)]
     before = 0
-    for row in rows:
-        middle = before + _weight(row) / 2
-        cut[min(parts - 1, int(middle * parts / total))].append(row)
-        before += _weight(row)
+    for sample in samples:
+        middle = before + _weight(sample) / 2
+        cut[min(parts - 1, int(middle * parts / total))].append(sample)
+        before += _weight(sample)
     return [tuple(part) for part in cut if part]
 
 
@@ -114,15 +125,15 @@ def _equal_parts(rows: tuple[Row, ...], parts: int) -> list[tuple[Row, ...]]:
 _ADDED: Final = PAGE + PAGE // 2
 
 
-def _weight(row: Row) -> int:
-    return row.size + _ADDED
+def _weight(sample: _Sample) -> int:
+    return sample[1].size + _ADDED
 
 
-def _digest(salt: str, rows: Sequence[Row], labels: Sequence[int]) -> str:
+def _digest(salt: str, samples: Sequence[_Sample], labels: Sequence[int]) -> str:
     """xxh3-128 of all that decides the shard's bytes, as far as a listing tells."""
     digest = xxhash.xxh3_128(salt.encode())
-    for row, label in zip(rows, labels, strict=True):
+    for (row, feature), label in zip(samples, labels, strict=True):
         # Names end in a zero byte, which no label may hold, so no two rows run into one another.
-        words = (row.id, row.class_name, row.item, row.path, str(label), str(row.size), str(row.mtime_ns), "")
+        words = (row.id, row.class_name, row.item, row.path, str(label), str(feature.size), str(feature.mtime_ns), "")
         digest.update("\0".join(words).encode())
     return digest.hexdigest()

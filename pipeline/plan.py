@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from pipeline.features import Form, Header, check_form, common_form, read_headers
+from pipeline.features import Feature, Form, check_form, common_form, read_features
 from pipeline.index import Columns, Index, read_index
 from pipeline.layout import Layout, lay_out
 from pipeline.rejects import Reject, listing
@@ -68,9 +68,10 @@ class Plan:
 def make_plan(config: BuildConfig) -> Plan:
     """Read the index and every file's header, split and lay out; writes nothing."""
     index = read_index(config.index, config.features, columns=config.columns, sheet=config.sheet)
-    headers = read_headers(config.features, [(row.path, row.size) for row in index.rows])
-    form = common_form(headers)
-    index = index.reject(_header_faults(index, headers, form))
+    found = read_features(config.features, [row.path for row in index.rows])
+    form = common_form(found)
+    features, faults = _sound(index, found, form)
+    index = index.reject(faults)
     if index.rejects and (config.on_bad == "stop" or not index.rows):
         raise DataError(
             f"{config.index}: {len(index.rejects):,} of {index.rows_read:,} rows cannot be used; nothing was written\n"
@@ -80,7 +81,7 @@ def make_plan(config: BuildConfig) -> Plan:
         raise DataError(f"{config.index}: no row is left")
     splits, notes = assign(index.rows, config.split)
     keep = config.non_finite == "keep"
-    layout = lay_out(index.rows, splits, form=form, shard_bytes=config.shard_mb << 20, keep_non_finite=keep)
+    layout = lay_out(index.rows, features, splits, form=form, shard_bytes=config.shard_mb << 20, keep_non_finite=keep)
     options = {
         "index": config.index.name,
         "sheet": index.sheet,
@@ -94,15 +95,17 @@ def make_plan(config: BuildConfig) -> Plan:
     return Plan(index=index, form=form, layout=layout, options=options, notes=(*index.notes, *notes))
 
 
-def _header_faults(index: Index, headers: Sequence[Header | DataError], form: Form | None) -> list[Reject]:
-    """The rows whose file is damaged, or not like most files."""
+def _sound(index: Index, found: Sequence[Feature | DataError], form: Form | None) -> tuple[list[Feature], list[Reject]]:
+    """The files that can be used, and the rows of those that are damaged or not like most."""
+    features: list[Feature] = []
     faults: list[Reject] = []
-    for row, header in zip(index.rows, headers, strict=True):
+    for row, feature in zip(index.rows, found, strict=True):
         try:
-            if isinstance(header, DataError):
-                raise header
+            if isinstance(feature, DataError):
+                raise feature
             if form is not None:
-                check_form(header, form)
+                check_form(feature.header, form)
+            features.append(feature)
         except DataError as error:
             faults.append(Reject(index.sheet, row.row, row.id, f"{index.features / row.path}: {error}"))
-    return faults
+    return features, faults

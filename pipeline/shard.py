@@ -78,10 +78,10 @@ def write_shard(task: Task) -> Written:
 
 def _fill(writer: TarWriter, task: Task, stored: list[Stored], faults: list[Reject]) -> None:
     reader = FeatureReader(task.features, task.form, keep_non_finite=task.keep_non_finite)
-    for row, label in zip(task.shard.rows, task.shard.labels, strict=True):
+    for row, feature, label in zip(task.shard.rows, task.shard.features, task.shard.labels, strict=True):
         _heed_stop()
         try:
-            array = reader.read(row.path, row.size, row.mtime_ns)
+            array = reader.read(feature)
         except DataError as error:
             faults.append(Reject(task.sheet, row.row, row.id, f"{task.features / row.path}: {error}"))
             continue
@@ -90,7 +90,7 @@ def _fill(writer: TarWriter, task: Task, stored: list[Stored], faults: list[Reje
                 array=array, label=label, class_name=row.class_name, item=row.item, id=row.id, source=row.path
             )
             stored.append(writer.add(sample))
-        _count(row.size)
+        _count(feature.size)
     if faults:
         raise _AbandonedError
     writer.close()
