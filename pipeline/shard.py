@@ -9,6 +9,7 @@ from multiprocessing.synchronize import Event
 from pathlib import Path
 from typing import Any, Final
 
+from pipeline.direct import DirectWriter
 from pipeline.features import FeatureReader, Form
 from pipeline.layout import Shard
 from pipeline.rejects import Reject
@@ -69,8 +70,9 @@ def write_shard(task: Task) -> Written:
     faults: list[Reject] = []
     try:
         with atomic_file(task.folder / task.shard.name) as file:
-            _fill(TarWriter(file), task, stored, faults)
-            nbytes = file.tell()
+            with DirectWriter(file) as sink:
+                _fill(TarWriter(sink), task, stored, faults)
+            nbytes = os.fstat(file.fileno()).st_size
     except _AbandonedError:
         return Written(faults=tuple(faults))
     return Written(nbytes=nbytes, stored=tuple(stored))

@@ -12,7 +12,7 @@ import json
 import struct
 import tarfile
 from dataclasses import dataclass
-from typing import Any, BinaryIO, Final, final
+from typing import Any, Final, Protocol, final
 
 import numpy as np
 import xxhash
@@ -48,14 +48,22 @@ class Stored:
     checksum: int
 
 
+class Sink(Protocol):
+    """What a shard is written to: a binary file, or something that passes the bytes on to one."""
+
+    def write(self, data: bytes | memoryview, /) -> int:
+        """Take all of `data`."""
+        ...
+
+
 @final
 class TarWriter:
-    """Append samples to an open binary file, then `close` it with the end-of-archive blocks.
+    """Append samples to a sink, then `close` it with the end-of-archive blocks.
 
     Holds nothing but its position: memory stays at one sample. The file stays the caller's.
     """
 
-    def __init__(self, file: BinaryIO) -> None:
+    def __init__(self, file: Sink) -> None:
         self._file = file
         self._position = 0
         self._samples = 0
