@@ -143,7 +143,8 @@ class BalancedSampler:
         if small:
             lines.append(f"{small:,} classes have fewer than {k} samples: their samples repeat within a batch")
         filled = int((self._streams.groups_per_deal * k - sizes).sum())
-        lines.append(f"{filled:,} of {filled + sizes.sum():,} places in one round of all classes are filled twice")
+        if filled:
+            lines.append(f"{filled:,} of {filled + sizes.sum():,} places in one round of all classes are filled twice")
         return lines
 
     def _fitting(self, disjoint: Disjoint) -> Literal["class", "sample"]:

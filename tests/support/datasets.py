@@ -51,8 +51,8 @@ def write_dataset(
 ) -> Manifest:
     """Write one tar shard a split; every class has `items` items of `per_item` samples in each split.
 
-    A sample is a pattern of its class plus noise, so that a model can learn it; its length is drawn
-    from `frames` (both ends included).
+    A sample is its class's pattern, swinging in time, plus noise, so that a model can learn it; its
+    length is drawn from `frames` (both ends included).
     """
     rng = np.random.default_rng(seed)
     patterns = rng.normal(size=(classes, *frame_shape))
@@ -65,7 +65,9 @@ def write_dataset(
             for label in range(classes):
                 for copy in range(items * per_item):
                     length = int(rng.integers(frames[0], frames[1] + 1))
-                    array = (patterns[label] + rng.normal(size=(length, *frame_shape))).astype(DTYPES[dtype])
+                    swing = np.sin(np.arange(length)).reshape(-1, *[1] * len(frame_shape))
+                    noise = rng.normal(size=(length, *frame_shape))
+                    array = (2 * patterns[label] * swing + noise).astype(DTYPES[dtype])
                     item = f"{split}-{label}-{copy // per_item}"
                     sample = Sample(
                         array=array,

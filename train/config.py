@@ -1,0 +1,153 @@
+"""What a run is told; written resolved into its folder as config.yaml, which `--config` reads back."""
+
+from dataclasses import asdict, dataclass, field
+from importlib import import_module
+from inspect import signature
+from pathlib import Path
+from typing import Any, Final, Literal, final
+
+import yaml
+from torch import nn
+
+from shards import ConfigError, Manifest
+from shards.atomic import atomic_file
+from train.optim import Course, LRScaling
+from train.world import Device
+
+CONFIG_FILE: Final = "config.yaml"
+
+# May change when a run goes on: they change neither the weights nor what they were made from.
+_FREE: Final = {
+    *("epochs", "shards", "run_folder", "threads", "prefetch", "device", "cpu_threads", "eval_batch_size"),
+    *("log_every", "checkpoint_every", "timeout_s"),
+}
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class TrainConfig:
+    """Train a model on shards, with one process a GPU."""
+
+    shards: Path
+    """folder of the dataset"""
+    run_folder: Path
+    """folder of the run: config, metrics, checkpoints; an unfinished run there goes on"""
+
+    model: str = "train.models.CNN"
+    """class path of the network: train.models.CNN, train.models.Conformer or your own"""
+    model_options: dict[str, Any] = field(default_factory=dict[str, Any])
+    """arguments of the network's constructor, such as --model-options.dropout 0.1"""
+
+    epochs: int = 20
+    """passes over the data"""
+    batch_size: int = 32
+    """samples in one rank's batch"""
+    samples_per_class: int = 4
+    """samples of each class in a batch, which so has batch_size / samples_per_class classes"""
+    class_weighting: float = 0.0
+    """0: every class equally often; 1: every sample once an epoch; between: between"""
+    disjoint: Literal["auto", "class", "sample"] = "auto"
+    """what ranks never share in an epoch: classes, or groups of samples; auto: classes if they suffice"""
+    frames: int = 1000
+    """frames of a training crop; shorter samples are padded with zeros"""
+    train_split: str = "train"
+    """split that is trained on"""
+    seed: int = 0
+    """decides weights, order, crops and augmentation"""
+
+    lr: float = 1e-3
+    """learning rate for a global batch of base_batch samples"""
+    lr_scaling: LRScaling = "sqrt"
+    """how the rate grows with the global batch (batch_size times ranks) over base_batch"""
+    base_batch: int = 32
+    """global batch that lr was chosen for"""
+    schedule: Course = "plateau"
+    """course of the rate; plateau watches the training loss of each epoch over all ranks"""
+    patience: int = 5
+    """plateau: epochs without a better loss before the rate falls"""
+    factor: float = 0.5
+    """plateau: what the rate is multiplied with then"""
+    warmup_steps: int = 0
+    """steps of linear rise at the beginning"""
+    weight_decay: float = 0.05
+    """AdamW's, on matrices only"""
+    label_smoothing: float = 0.1
+    """of the cross entropy"""
+    clip_norm: float | None = None
+    """largest norm of the averaged gradient; none: no clipping"""
+    sync_batchnorm: bool = True
+    """on several GPUs, BatchNorm over the global batch"""
+
+    eval_split: str = "val"
+    """split that is evaluated"""
+    eval_every: int = 1
+    """epochs between evaluations; the last epoch is always evaluated"""
+    eval_crops: int = 8
+    """evenly spaced crops of each sample whose probabilities are averaged"""
+    eval_batch_size: int = 8
+    """samples in one rank's evaluation batch"""
+
+    threads: int = 4
+    """reading threads of each rank"""
+    prefetch: int = 4
+    """batches read ahead"""
+    device: Device = "auto"
+    """auto: GPUs if there are any"""
+    cpu_threads: int | None = None
+    """torch threads of each rank on the CPU; by default the cores are shared evenly"""
+    timeout_s: float = 600
+    """seconds that ranks wait for each other"""
+    log_every: int = 10
+    """steps between lines of metrics"""
+    checkpoint_every: int | None = None
+    """steps between checkpoints within an epoch; every epoch ends with one anyway"""
+
+    def __post_init__(self) -> None:
+        for name in ("epochs", "frames", "base_batch", "eval_every", "eval_crops", "eval_batch_size", "log_every"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"{name} {getattr(self, name)}: must be at least 1")
+
+    def plain(self) -> dict[str, Any]:
+        """The config as YAML and checkpoints hold it."""
+        return {name: str(value) if isinstance(value, Path) else value for name, value in asdict(self).items()}
+
+    def refuse_other(self, saved: dict[str, Any]) -> None:
+        """Raise ConfigError if `saved`, the config a run began with, differs in what decides its weights."""
+        free = _FREE - {"epochs"} if self.schedule == "cosine" else _FREE
+        differ = [
+            f"{name} was {saved.get(name)!r}, is {value!r}"
+            for name, value in self.plain().items()
+            if name not in free and saved.get(name) != value
+        ]
+        if differ:
+            raise ConfigError(
+                f"{self.run_folder} holds a run with another config: {'; '.join(differ)}. Take another RUN folder, or the "
+                "old values to go on"
+            )
+
+
+def write_config(config: TrainConfig) -> None:
+    """Leave the resolved config in the run folder."""
+    with atomic_file(config.run_folder / CONFIG_FILE) as file:
+        file.write(yaml.safe_dump(config.plain(), sort_keys=False).encode())
+
+
+def build_model(config: TrainConfig, data: Manifest) -> nn.Module:
+    """Construct the network; one that has `frame_shape` or `classes` arguments is told them."""
+    module, _, name = config.model.rpartition(".")
+    try:
+        kind: Any = getattr(import_module(module), name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ConfigError(
+            f"--model {config.model}: {error}; give a class path that Python can import from here, as in "
+            "train.models.CNN or my_package.my_file.Net"
+        ) from error
+    known = {"frame_shape": data.info.frame_shape, "classes": len(data.classes)}
+    told = {key: value for key, value in known.items() if key in signature(kind).parameters}
+    try:
+        model = kind(**told, **config.model_options)
+    except TypeError as error:
+        raise ConfigError(f"--model {config.model} with {told | config.model_options}: {error}") from error
+    if not isinstance(model, nn.Module):
+        raise ConfigError(f"--model {config.model}: found {type(model).__name__}, which is not a torch.nn.Module")
+    return model

@@ -1,0 +1,92 @@
+"""DistributedDataParallel that refuses a backward whose gradients would stay on this rank.
+
+DDP averages gradients only in a backward that follows a call of *its own* forward: that call arms
+the reducer, and nothing else does. A loss computed by `ddp.module.compute_loss(x)`, or a second
+backward after one forward, trains every rank on its own data, without an error. Here each
+parameter notes the forward its gradient belongs to, and a gradient that belongs to none is refused.
+"""
+
+import inspect
+from typing import Any, final
+
+from torch import Tensor, is_grad_enabled, nn
+from torch.nn.parallel import DistributedDataParallel
+
+
+class LocalGradientError(RuntimeError):
+    """Gradients were about to stay on one rank; the message says whose call was around DDP."""
+
+
+@final
+class GuardedDDP(DistributedDataParallel):
+    """DDP, with every backward checked on the first step as on the last."""
+
+    def __init__(self, module: nn.Module, **options: Any) -> None:
+        super().__init__(module, **options)
+        self._forwards = 0  # calls of this forward that a backward may follow
+        self._inside = False
+        self._bypassed: str | None = None  # the call that went around, by name
+        for name, parameter in self.module.named_parameters():
+            if parameter.requires_grad:
+                parameter.register_post_accumulate_grad_hook(_Seen(self, name))
+        for child in self.module.modules():
+            child.register_forward_pre_hook(self._note_bypass)
+
+    def forward(self, *inputs: Any, **options: Any) -> Any:
+        """Call DDP's forward, which arms the averaging of gradients."""
+        if is_grad_enabled():
+            self._forwards += 1
+        self._inside = True
+        try:
+            return super().forward(*inputs, **options)
+        finally:
+            self._inside = False
+
+    def check(self, name: str, seen: int) -> int:
+        """Accept a gradient of parameter `name` that belongs to a newer forward than `seen`; returns that forward."""
+        if seen == self._forwards:
+            raise LocalGradientError(self._explanation(name))
+        return self._forwards
+
+    def _explanation(self, name: str) -> str:
+        if self._forwards and not self._bypassed:
+            return (
+                f"second backward() after one call of DDP.forward (first met at {name}): its gradients stay on this "
+                "rank and the ranks would drift apart. Add the losses up and call backward() once"
+            )
+        model = type(getattr(self.module, "model", self.module)).__name__
+        return (
+            f"{self._bypassed or f'the loss of {model}'} was computed outside DDP.forward (first met at {name}): its "
+            "gradients stay on this rank and the ranks would drift apart. Call the wrapped module itself, "
+            "ddp(features, lengths, labels): its forward calls compute_loss for you"
+        )
+
+    def _note_bypass(self, module: nn.Module, _inputs: tuple[Any, ...]) -> None:
+        if not self._inside and is_grad_enabled() and self._bypassed is None:
+            self._bypassed = _caller(self.module, module)
+
+
+@final
+class _Seen:
+    """Called when a parameter's gradient is complete; knows the last forward it belonged to."""
+
+    def __init__(self, ddp: GuardedDDP, name: str) -> None:
+        self._ddp = ddp
+        self._name = name
+        self._seen = 0
+
+    def __call__(self, _parameter: Tensor) -> None:
+        self._seen = self._ddp.check(self._name, self._seen)
+
+
+def _caller(root: nn.Module, module: nn.Module) -> str:
+    """The outermost method of the user's model on the stack, as Class.method."""
+    models = {id(child) for child in root.modules()} - {id(root)}
+    found = f"{type(module).__name__}.forward"
+    frame = inspect.currentframe()
+    while frame is not None:
+        owner = frame.f_locals.get("self")
+        if id(owner) in models and not frame.f_code.co_qualname.startswith("Module."):
+            found = f"{type(owner).__name__}.{frame.f_code.co_name}"
+        frame = frame.f_back
+    return found

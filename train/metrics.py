@@ -1,0 +1,130 @@
+"""What a run measures of itself: per-rank rates, a line of JSON a log interval, TensorBoard beside it."""
+
+import json
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final, final
+
+import torch
+from torch.utils.tensorboard import SummaryWriter
+
+from shards.atomic import atomic_file
+from shards.loader import Loader
+from train.checkpoint import gather
+
+METRICS_FILE: Final = "metrics.jsonl"
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Rate:
+    """What one rank did since the last reading. data_wait is the share of time it waited for its loader."""
+
+    samples_per_second: float
+    data_wait: float
+    gb_per_second: float
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Reading:
+    """Mean loss over all ranks since the last reading, and the rate of each rank."""
+
+    loss: float
+    ranks: list[Rate]
+
+    @property
+    def samples_per_second(self) -> float:
+        """All ranks together."""
+        return sum(rank.samples_per_second for rank in self.ranks)
+
+    @property
+    def data_wait(self) -> float:
+        """The longest of the ranks' shares: the one the others wait for."""
+        return max(rank.data_wait for rank in self.ranks)
+
+
+@final
+class Meter:
+    """Counts what this rank does between readings; a reading is one all-gather."""
+
+    def __init__(self, loader: Loader, device: torch.device) -> None:
+        self._loader = loader
+        self._device = device
+        self.restart()
+
+    def restart(self) -> None:
+        """Begin to count now."""
+        self._loss = torch.zeros((), dtype=torch.float64, device=self._device)
+        self._samples = 0
+        self._began = time.perf_counter()
+        self._waited, self._bytes = self._loader.wait_seconds, self._loader.bytes_read
+
+    def add(self, loss: torch.Tensor, samples: int) -> None:
+        """Count one batch with its mean loss; does not wait for the device."""
+        self._loss += loss.detach() * samples
+        self._samples += samples
+
+    def read(self) -> Reading:
+        """What all ranks did since `restart`, which this is too."""
+        loss = float(self._loss)  # waits for the device, so that the time is the work's
+        seconds = time.perf_counter() - self._began
+        waited, nbytes = self._loader.wait_seconds - self._waited, self._loader.bytes_read - self._bytes
+        own = torch.tensor([loss, self._samples, seconds, waited, nbytes], dtype=torch.float64, device=self._device)
+        every = torch.stack(gather(own)).tolist()
+        self.restart()
+        return Reading(
+            loss=sum(row[0] for row in every) / max(1, sum(row[1] for row in every)),
+            ranks=[
+                Rate(samples_per_second=samples / spent, data_wait=waiting / spent, gb_per_second=read / spent / 1e9)
+                for _, samples, spent, waiting, read in every
+            ],
+        )
+
+
+@final
+class RunLog:
+    """metrics.jsonl and TensorBoard in the run folder, written by rank 0 alone."""
+
+    def __init__(self, run: Path, *, first: bool, step: int) -> None:
+        """Go on after `step`: lines of later steps, from before an interruption, are cut off."""
+        self._file = None
+        self._board = None
+        if first:
+            path = run / METRICS_FILE
+            _cut_back(path, step)
+            self._file = path.open("a")
+            self._board = SummaryWriter(str(run / "tensorboard"), purge_step=step + 1)
+
+    def write(self, step: int, kind: str, values: dict[str, Any]) -> None:
+        """One line of JSON, and every number of it as a scalar `kind/name`."""
+        if self._file is None or self._board is None:
+            return
+        print(json.dumps({"step": step, "kind": kind} | values), file=self._file, flush=True)
+        for name, value in values.items():
+            if isinstance(value, int | float):
+                self._board.add_scalar(f"{kind}/{name}", value, step)
+
+    def write_reading(self, step: int, epoch: int, reading: Reading, lr: float) -> None:
+        """A line of the training in progress."""
+        ranks = [asdict(rank) for rank in reading.ranks]
+        rates = {"samples_per_second": reading.samples_per_second, "data_wait": reading.data_wait}
+        self.write(step, "train", {"epoch": epoch, "loss": reading.loss, "lr": lr, **rates, "ranks": ranks})
+
+    def close(self) -> None:
+        """Write what is pending."""
+        if self._file is not None and self._board is not None:
+            self._file.close()
+            self._board.close()
+
+
+def _cut_back(path: Path, step: int) -> None:
+    """Drop the lines of steps after `step`, and a last line that was never finished."""
+    if not path.exists():
+        return
+    lines = path.read_text().splitlines(keepends=True)
+    kept = [line for line in lines if line.endswith("\n") and json.loads(line)["step"] <= step]
+    if len(kept) < len(lines):
+        with atomic_file(path) as file:
+            file.write("".join(kept).encode())

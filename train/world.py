@@ -1,0 +1,72 @@
+"""Who this process is among the ranks: the only place that reads what torchrun says."""
+
+import os
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Literal, final
+
+import torch
+import torch.distributed as dist
+
+from shards import ConfigError, World
+
+Device = Literal["auto", "cpu", "cuda"]
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Place:
+    """This process's rank, and the device it computes on."""
+
+    world: World
+    device: torch.device
+
+    @property
+    def first(self) -> bool:
+        """Whether this is rank 0, which speaks and writes for all."""
+        return self.world.rank == 0
+
+
+@contextmanager
+def joined(*, device: Device = "auto", cpu_threads: int | None = None, timeout_s: float = 600) -> Generator[Place]:
+    """Join the process group that torchrun has set up, or one of a single rank; leave it at the end, also on an error.
+
+    device         "auto": one GPU a rank (nccl) if there are any, else the CPU (gloo)
+    cpu_threads    torch threads of each rank on the CPU; by default the cores are shared evenly
+    timeout_s      seconds that a collective waits for the other ranks
+    """
+    rank, local_rank = int(os.environ.get("RANK", "0")), int(os.environ.get("LOCAL_RANK", "0"))
+    size, local_size = int(os.environ.get("WORLD_SIZE", "1")), int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    place = Place(world=World(rank, size), device=_device(device, local_rank, local_size))
+    if place.device.type == "cuda":
+        torch.cuda.set_device(place.device)
+    else:
+        torch.set_num_threads(cpu_threads or max(1, len(os.sched_getaffinity(0)) // local_size))
+    dist.init_process_group(
+        "nccl" if place.device.type == "cuda" else "gloo",
+        store=None if "RANK" in os.environ else dist.HashStore(),  # pyright: ignore[reportPrivateImportUsage] - documented
+        rank=-1 if "RANK" in os.environ else 0,
+        world_size=-1 if "RANK" in os.environ else 1,
+        timeout=timedelta(seconds=timeout_s),
+        # Bound to its device, the group fails at once where it would otherwise guess or hang.
+        device_id=place.device if place.device.type == "cuda" else None,
+    )
+    try:
+        yield place
+    finally:
+        dist.destroy_process_group()
+
+
+def _device(wanted: Device, local_rank: int, local_size: int) -> torch.device:
+    found = torch.cuda.device_count() if wanted != "cpu" else 0
+    if found == 0:
+        if wanted == "cuda":
+            raise ConfigError("device cuda, but torch sees no GPU: check the driver, or use --device cpu")
+        return torch.device("cpu")
+    if local_size > found:
+        raise ConfigError(
+            f"{local_size} ranks on this machine, but torch sees {found} GPU(s): use GPUS={found}, or --device cpu"
+        )
+    return torch.device("cuda", local_rank)
