@@ -69,7 +69,7 @@ def read_header(head: bytes | memoryview, size: int) -> Header:
     except (ValueError, SyntaxError, TypeError) as error:
         raise DataError(f"a damaged .npy header ({error}); export it again") from error
     _check_type(dtype)
-    if not shape or shape[0] < 1 or math.prod(shape) < 1:
+    if not shape or min(shape) < 1:
         raise DataError(f"shape {shape} holds no frame; expected (frames, ...) with at least one frame")
     expected = length + math.prod(shape) * dtype.itemsize
     if size != expected:
@@ -83,8 +83,10 @@ def read_header(head: bytes | memoryview, size: int) -> Header:
 
 def _header_length(head: bytes | memoryview) -> int:
     """Bytes up to the data; header versions 2 and 3 count in four bytes, version 1 in two."""
+    if len(head) < 12:
+        raise DataError(f"truncated inside its header: found {len(head)} bytes; export it again")
     major, width = head[6], 2 if head[6] == 1 else 4
-    if major not in {1, 2, 3} or len(head) < 8 + width:
+    if major not in {1, 2, 3}:
         raise DataError(f"a .npy file of unknown version {major}; export it again with a current numpy")
     return 8 + width + int.from_bytes(head[8 : 8 + width], "little")
 

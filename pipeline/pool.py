@@ -1,9 +1,11 @@
 """Run shard tasks on processes, a few at a time, so that whatever breaks, it is known what was running."""
 
+import signal
 from collections import Counter, deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from multiprocessing import get_context
 from typing import Final, final
 
@@ -12,6 +14,16 @@ from shards.errors import DataError
 
 ATTEMPTS: Final = 3
 _SECONDS_BETWEEN_LOOKS: Final = 0.2
+
+
+@contextmanager
+def _interrupts_held() -> Generator[None]:
+    """Processes started in here never see Ctrl-C, from their first instruction on; this one does afterwards."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 @final
@@ -63,7 +75,8 @@ class ShardPool:
             while self._waiting and len(self._running) < jobs:
                 task = self._waiting.popleft()
                 try:
-                    self._running[pool.submit(write_shard, task)] = task
+                    with _interrupts_held():
+                        self._running[pool.submit(write_shard, task)] = task
                 except BrokenProcessPool:
                     self._waiting.appendleft(task)
                     raise

@@ -1,0 +1,85 @@
+"""Time to read a large Excel index: `pipeline.read_index` beside `pandas.read_excel`, in one run.
+
+    python benchmarks/index.py --rows 400000 --out /tmp/index-bench
+
+Makes a workbook of `--rows` rows and as many empty feature files (once; left in --out). Ours reads the
+labels, checks every one and finds every file in one listing; pandas only reads the cells. Every
+measurement is a process of its own, so that peak memory is its own too. Prints JSON.
+"""
+
+import argparse
+import json
+import resource
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+
+def make(folder: Path, rows: int) -> None:
+    """Write OUT/index.xlsx (400 classes, text ids with zeros in front) and OUT/features/*.npy, empty."""
+    from openpyxl import Workbook
+
+    features = folder / "features"
+    features.mkdir(parents=True, exist_ok=True)
+    book = Workbook(write_only=True)
+    sheet = book.create_sheet("index")
+    sheet.append(["a_cls", "a_item", "a_id"])
+    for row in range(rows):
+        sheet.append([f"class {row % 400:04d}", f"item {row % 40_000:06d}", f"{row:08d}"])
+        (features / f"{row:08d}.npy").touch()
+    book.save(folder / "index.xlsx")
+
+
+def measure(reader: str, folder: Path) -> dict[str, float | int]:
+    """Seconds and peak memory of one reader, imports included in neither."""
+    if reader == "headrace":
+        from pipeline.index import read_index
+
+        before, began = _peak_mib(), time.perf_counter()
+        rows = len(read_index(folder / "index.xlsx", folder / "features").rows)
+    elif reader == "headrace, labels alone":
+        from pipeline.index import read_labels
+        from pipeline.table import open_table
+
+        before, began = _peak_mib(), time.perf_counter()
+        rows = len(
+            read_labels(open_table(folder / "index.xlsx", ["a_cls", "a_item", "a_id"], None, None), [0, 1, 2])[0]
+        )
+    else:
+        import openpyxl  # noqa: F401
+        import pandas as pd
+
+        before, began = _peak_mib(), time.perf_counter()
+        rows = len(pd.read_excel(folder / "index.xlsx", engine="openpyxl"))
+    seconds = time.perf_counter() - began
+    return {"rows": rows, "seconds": round(seconds, 2), "MiB": round(_peak_mib() - before)}
+
+
+def _peak_mib() -> float:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rows", type=int, default=400_000)
+    parser.add_argument("--out", type=Path, required=True, help="folder for the workbook and the files")
+    parser.add_argument("--measure", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.measure:
+        print(json.dumps(measure(options.measure, options.out)))
+        return
+    if not (options.out / "index.xlsx").exists():
+        make(options.out, options.rows)
+    results = {}
+    for reader in ("headrace", "headrace, labels alone", "pandas, openpyxl"):
+        command = [sys.executable, __file__, "--out", str(options.out), "--measure", reader]
+        results[reader] = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
+    slow = results["pandas, openpyxl"]["seconds"]
+    results["times faster"] = round(slow / results["headrace"]["seconds"], 1)
+    results["times faster, labels alone"] = round(slow / results["headrace, labels alone"]["seconds"], 1)
+    print(json.dumps(results, indent=1))
+
+
+if __name__ == "__main__":
+    main()

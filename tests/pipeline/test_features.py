@@ -1,0 +1,167 @@
+"""What a feature file may be, and what is said of one that is not."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.lib import format as npy
+
+from pipeline.features import FeatureReader, Form, check_finite, common_form, read_feature, read_features
+from shards.errors import DataError
+from shards.manifest import DTYPES
+
+GOOD = np.arange(12, dtype=np.float32).reshape(3, 4)
+
+
+def read(path: Path, *, keep: bool = False) -> Any:
+    """The file's array, read as the build reads it, with the form that its header says."""
+    feature = read_feature(path.parent, path.name)
+    return FeatureReader(path.parent, feature.header.form, keep_non_finite=keep).read(feature)
+
+
+@pytest.mark.parametrize("dtype", ["<f2", ">f2", "<f4", ">f4", "<f8", ">f8"])
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("shape", [(5,), (5, 3), (2, 3, 4)])
+@pytest.mark.parametrize("version", [(1, 0), (2, 0), (3, 0)])
+def test_any_plain_float_array_comes_out_little_endian_and_row_by_row(
+    tmp_path: Path, dtype: str, order: Any, shape: tuple[int, ...], version: tuple[int, int]
+) -> None:
+    """Byte order, memory order and header version are the file's own business; values are kept bit for bit."""
+    array = np.asarray(np.random.default_rng(0).normal(size=shape), dtype, order=order)
+    with (tmp_path / "x.npy").open("wb") as file:
+        npy.write_array(file, array, version=version)
+
+    found = read(tmp_path / "x.npy")
+
+    assert found.dtype == DTYPES[array.dtype.name]
+    assert found.flags.c_contiguous
+    assert found.tobytes() == array.astype(array.dtype.newbyteorder("<")).tobytes(order="C")
+
+
+def test_a_header_longer_than_a_page_is_read_whole(tmp_path: Path) -> None:
+    """Our own members have such headers, and may be fed back."""
+    np.save(tmp_path / "x.npy", GOOD)
+    data = (tmp_path / "x.npy").read_bytes()
+    header = data[10:128].rstrip() + b" " * 5000 + b"\n"
+    (tmp_path / "x.npy").write_bytes(data[:8] + len(header).to_bytes(2, "little") + header + data[128:])
+
+    assert np.array_equal(read(tmp_path / "x.npy"), GOOD)
+
+
+def saved(array: Any) -> Callable[[Path], None]:
+    return lambda path: np.save(path, array, allow_pickle=True)
+
+
+def bytes_of(change: Callable[[bytes], bytes]) -> Callable[[Path], None]:
+    def write(path: Path) -> None:
+        np.save(path, GOOD)
+        path.write_bytes(change(path.read_bytes()))
+
+    return write
+
+
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (bytes_of(lambda b: b""), "an empty file"),
+        (bytes_of(lambda b: b"PK\x03\x04 zip and more"), r"not a .npy file: begins with b'PK"),
+        (bytes_of(lambda b: b[:50]), r"truncated inside its header: expected at least 128 bytes, found 50"),
+        (bytes_of(lambda b: b[:-1]), r"truncated: float32 \(3, 4\) needs 176 bytes, found 175 \(-1\)"),
+        (bytes_of(lambda b: b + b), r"overlong: float32 \(3, 4\) needs 176 bytes, found 352 \(\+176\)"),
+        (bytes_of(lambda b: b[:6] + b"\x09" + b[7:]), "unknown version 9"),
+        (bytes_of(lambda b: b[:6]), "truncated inside its header: found 6 bytes"),
+        (bytes_of(lambda b: b.replace(b"'descr'", b"'desc\0'")), "a damaged .npy header"),
+        (bytes_of(lambda b: b.replace(b"(3, 4)", b"(3,-4)")), r"shape \(3, -4\) holds no frame"),
+        (saved(np.array([{}, {}])), "holds Python objects, which would have to be unpickled"),
+        (saved(np.zeros(3, [("a", "f4")])), "expected one of float16, float32, float64"),
+        (saved(np.zeros((3, 4), np.int16)), "dtype int16; expected one of float16, float32, float64"),
+        (saved(np.zeros((3, 4), ml_dtypes.bfloat16)), "bfloat16 saved by numpy loses its name.; save as float32"),
+        (saved(np.float32(1)), r"shape \(\) holds no frame"),
+        (saved(np.zeros((0, 4), np.float32)), r"shape \(0, 4\) holds no frame"),
+        (saved(np.zeros((3, 0), np.float32)), r"shape \(3, 0\) holds no frame"),
+    ],
+)
+def test_what_is_wrong_with_a_file_is_seen_from_its_header_and_size(
+    tmp_path: Path, make: Callable[[Path], None], says: str
+) -> None:
+    """Nothing is unpickled, nothing read beyond the first page; sizes are named."""
+    make(tmp_path / "x.npy")
+
+    with pytest.raises(DataError, match=says):
+        read_feature(tmp_path, "x.npy")
+
+
+def test_headers_come_in_order_with_faults_in_their_places(tmp_path: Path) -> None:
+    """A missing file is a fault like any other; one fault hides no other."""
+    paths = [f"{number:03d}.npy" for number in range(150)]
+    for number, path in enumerate(paths):
+        if number % 7:
+            np.save(tmp_path / path, np.zeros((number, 2), np.float32))
+
+    found = read_features(tmp_path, paths)
+
+    for number, feature in enumerate(found):
+        if number % 7:
+            assert not isinstance(feature, DataError)
+            assert (feature.path, feature.header.shape) == (paths[number], (number, 2))
+        else:
+            assert isinstance(feature, DataError)
+            assert "No such file" in str(feature)
+
+
+def test_the_form_that_most_files_have_is_the_datasets_in_any_order(tmp_path: Path) -> None:
+    """So the odd files are named, wherever they stand in the index."""
+    for name, width in (("a", 3), ("b", 4), ("c", 4)):
+        np.save(tmp_path / f"{name}.npy", np.zeros((2, width), np.float32))
+    for order in ("abc", "bac", "cba"):
+        form = common_form(read_features(tmp_path, [f"{name}.npy" for name in order]))
+        assert form == Form("float32", (4,))
+        assert str(form) == "float32 (frames, 4)"
+    assert common_form([]) is None
+
+
+def test_a_file_that_changes_after_its_header_was_read_is_refused(tmp_path: Path) -> None:
+    """Size and time are compared when the data is read."""
+    path = tmp_path / "x.npy"
+    np.save(path, GOOD)
+    feature = read_feature(tmp_path, "x.npy")
+    os.utime(path, ns=(0, feature.mtime_ns + 1))
+
+    with pytest.raises(DataError, match="changed while the shards were being built"):
+        FeatureReader(tmp_path, feature.header.form, keep_non_finite=False).read(feature)
+
+
+@given(
+    dtype=st.sampled_from(["<f2", "<f4", "<f8"]),
+    bad=st.lists(st.tuples(st.integers(0, 99), st.sampled_from([np.nan, np.inf, -np.inf])), max_size=3),
+    scale=st.sampled_from([1.0, 6e4]),
+)
+def test_nan_and_infinity_are_found_and_nothing_else_is(dtype: str, bad: list[tuple[int, float]], scale: float) -> None:
+    """Large values whose sums would overflow are no infinities."""
+    array = np.full((25, 4), scale, dtype)
+    for place, value in bad:
+        array.reshape(-1)[place] = value
+    if not bad:
+        check_finite(array)
+        return
+    places = {place for place, _ in bad}
+    with pytest.raises(
+        DataError, match=rf"^{len(places)} values are NaN or infinite, the first in frame {min(places) // 4};"
+    ):
+        check_finite(array)
+
+
+def test_non_finite_values_are_kept_bit_for_bit_on_request(tmp_path: Path) -> None:
+    """A policy, not an accident."""
+    array = np.array([[np.nan, 1], [np.inf, 2]], np.float32)
+    np.save(tmp_path / "x.npy", array)
+
+    assert read(tmp_path / "x.npy", keep=True).tobytes() == array.tobytes()
+    with pytest.raises(DataError, match="2 values are NaN or infinite, the first in frame 0"):
+        read(tmp_path / "x.npy")
