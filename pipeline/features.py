@@ -66,7 +66,7 @@ def read_header(head: bytes | memoryview, size: int) -> Header:
         raise DataError(f"truncated inside its header: expected at least {length:,} bytes, found {size:,}")
     try:
         dtype, shape, fortran = _parse(bytes(head[:length]))
-    except (ValueError, SyntaxError, TypeError) as error:
+    except Exception as error:  # numpy's parser lets half a dozen kinds of error through
         raise DataError(f"a damaged .npy header ({error}); export it again") from error
     _check_type(dtype)
     if not shape or min(shape) < 1:

@@ -104,7 +104,7 @@ def _shard_faults(manifest: Manifest, count: Callable[[int], None], shard: tuple
     """What is wrong inside one shard: first as an archive, then every payload by its checksum."""
     name, rows = shard
     path = manifest.folder / name
-    if not path.exists():
+    if not path.is_file():
         return []
     with path.open("rb", buffering=0) as file:
         faults = list(_archive_faults(manifest, name, rows, file))

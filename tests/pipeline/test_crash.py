@@ -161,7 +161,9 @@ def test_an_interrupted_build_says_how_to_go_on_and_leaves_no_process(folder: Pa
     wait_until_gone(process.pid)
     assert_nothing_half(folder)
     assert not list((folder / "shards").glob(".*.tmp-*"))
-    assert start(folder).wait() == 0
+    process = start(folder)
+    _, errors = process.communicate()
+    assert process.returncode == 0, errors
     assert contents(folder / "shards") == contents(folder / "whole")
 
 

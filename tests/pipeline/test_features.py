@@ -1,7 +1,9 @@
 """What a feature file may be, and what is said of one that is not."""
 
+import io
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.lib import format as npy
 
-from pipeline.features import FeatureReader, Form, check_finite, common_form, read_feature, read_features
+from pipeline.features import FeatureReader, Form, check_finite, common_form, read_feature, read_features, read_header
 from shards.errors import DataError
 from shards.manifest import DTYPES
 
@@ -95,6 +97,22 @@ def test_what_is_wrong_with_a_file_is_seen_from_its_header_and_size(
 
     with pytest.raises(DataError, match=says):
         read_feature(tmp_path, "x.npy")
+
+
+@given(st.data())
+def test_no_damage_to_a_header_gets_past_the_check_unnoticed_or_unnamed(data: st.DataObject) -> None:
+    """Any bytes changed, any length cut: an array of the right size, or a DataError."""
+    stream = io.BytesIO()
+    np.save(stream, GOOD)
+    content = bytearray(stream.getvalue())
+    changes = st.tuples(st.integers(0, 127), st.one_of(st.sampled_from(b"()'{}<>,:0123 f\n"), st.integers(0, 255)))
+    for place, value in data.draw(st.lists(changes, max_size=4)):
+        content[place] = value
+    del content[data.draw(st.sampled_from([0, 5, 11, 100, 150, 176])) or 176 :]
+
+    with suppress(DataError):
+        header = read_header(bytes(content), len(content))
+        assert header.offset + np.prod(header.shape) * header.dtype.itemsize == len(content)
 
 
 def test_headers_come_in_order_with_faults_in_their_places(tmp_path: Path) -> None:
