@@ -39,12 +39,12 @@ def measure(reader: str, folder: Path) -> dict[str, float | int]:
         before, began = _peak_mib(), time.perf_counter()
         rows = len(read_index(folder / "index.xlsx", folder / "features").rows)
     elif reader == "headrace, labels alone":
-        from pipeline.index import read_labels
+        from pipeline.label import read_labels
         from pipeline.table import open_table
 
         before, began = _peak_mib(), time.perf_counter()
         rows = len(
-            read_labels(open_table(folder / "index.xlsx", ["a_cls", "a_item", "a_id"], None, None), [0, 1, 2])[0]
+            read_labels(open_table(folder / "index.xlsx", ["a_cls", "a_item", "a_id"], None, None), [0, 1, 2]).good
         )
     else:
         import openpyxl  # noqa: F401

@@ -5,20 +5,17 @@ apart. A row that cannot be used is never dropped silently: it is in `rejects` w
 """
 
 import gc
-import unicodedata
-from collections import defaultdict
 from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from sys import intern
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 from pipeline.features import SUFFIX
 from pipeline.files import list_files
-from pipeline.label import BadCellError, label_of
+from pipeline.label import Labels, read_labels
 from pipeline.rejects import Reject
-from pipeline.table import Table, explain, open_table
+from pipeline.table import Table, open_table
 from shards.errors import DataError
 
 if TYPE_CHECKING:
@@ -90,10 +87,6 @@ class Index:
         return pd.DataFrame.from_records(self.rows, columns=list(Row._fields))
 
 
-# (row number, class, item, id, split)
-Labelled = list[tuple[int, str, str, str, str | None]]
-
-
 def read_index(path: Path, features: Path, *, columns: Columns | None = None, sheet: str | None = None) -> Index:
     """Read the index at `path` and find its files in `features`, with one listing of that folder."""
     columns = columns or Columns()
@@ -124,75 +117,29 @@ def _without_collector() -> Generator[None]:
 
 
 def _match(path: Path, features: Path, table: Table, picks: Sequence[int]) -> Index:
-    labelled, rejects, blank = read_labels(table, picks)
-    if not labelled and not rejects:
+    labelled = read_labels(table, picks)
+    if not labelled.good and not labelled.rejects:
         raise DataError(f"{path}: sheet {table.name!r} has a header and no rows below it; fill it in")
-    deep = any("/" in labels[3] for labels in labelled)
-    rows, more = _find_files(labelled, table.name, features, list_files(features, SUFFIX, deep=deep))
+    deep = any("/" in labels[3] for labels in labelled.good)
+    rows, more = _find_files(labelled.good, table.name, features, list_files(features, SUFFIX, deep=deep))
     return Index(
         source=path,
         features=features,
         sheet=table.name,
         rows=tuple(rows),
-        rejects=(*rejects, *more),
-        rows_read=len(labelled) + len(rejects),
-        blank_rows=blank,
-        notes=tuple(_notes(row.class_name for row in rows)),
+        rejects=(*labelled.rejects, *more),
+        rows_read=len(labelled.good) + len(labelled.rejects),
+        blank_rows=labelled.blank,
+        notes=tuple(labelled.notes),
     )
 
 
-def read_labels(table: Table, picks: Sequence[int]) -> tuple[Labelled, list[Reject], int]:
-    """(row number, labels of the picked columns) of every good row, the rejects, and trailing blank rows."""
-    good: Labelled = []
-    bad: list[tuple[int, Sequence[object]]] = []
-    for number, cells in table.rows:
-        try:
-            class_name, item, id_, *split = [label_of(cells[pick]) for pick in picks]
-            good.append((number, intern(class_name), intern(item), id_, split[0] if split else None))
-        except (BadCellError, IndexError):
-            bad.append((number, cells))
-    faults = {number: _faults(cells, picks) for number, cells in bad}
-    blanks = [(row, pick) for row, found in faults.items() for pick, what in found.items() if what == "blank"]
-    for (row, pick), what in (explain(table, blanks) if blanks else {}).items():
-        faults[row][pick] = what
-    empty = {row for row, found in faults.items() if len(found) == len(picks) and set(found.values()) == {"blank"}}
-    last = max((row for row in (*faults, *(number for number, *_ in good[-1:])) if row not in empty), default=0)
-    id_of = {number: _shown(cells, picks[2]) for number, cells in bad}
-    rejects = [
-        Reject(table.name, row, id_of[row], _sentence(table, found, blank=row in empty))
-        for row, found in faults.items()
-        if row < last or row not in empty
-    ]
-    return good, rejects, len(faults) - len(rejects)
-
-
-def _faults(cells: Sequence[object], picks: Sequence[int]) -> dict[int, str]:
-    """What is wrong with each picked cell of a bad row, by its position."""
-    found: dict[int, str] = {}
-    for pick in picks:
-        try:
-            label_of(cells[pick] if pick < len(cells) else None)
-        except BadCellError as error:
-            found[pick] = str(error)
-    return found
-
-
-def _sentence(table: Table, found: dict[int, str], *, blank: bool) -> str:
-    if blank:
-        return "the row is blank, with rows below it; delete it or fill it in"
-    return "; ".join(f"{table.header[pick]} is {what}" for pick, what in found.items())
-
-
-def _shown(cells: Sequence[object], pick: int) -> str:
-    return str(cells[pick]) if pick < len(cells) else ""
-
-
 def _find_files(
-    labelled: Labelled, sheet: str, features: Path, files: dict[str, str]
+    labelled: list[Labels], sheet: str, features: Path, files: dict[str, str]
 ) -> tuple[list[Row], list[Reject]]:
     """The rows whose file is there and named once; the others as rejects. Takes from `files` what it finds."""
     rows: list[Row] = []
-    odd: Labelled = []
+    odd: list[Labels] = []
     for labels in labelled:
         number, class_name, item, id_, split = labels
         path = files.pop(_name(id_), None)
@@ -230,13 +177,3 @@ def _why_missing(id_: str, features: Path, files: dict[str, str]) -> str:
     if padded:
         return f"no file {features / name}, but {padded[0]} is there: make the id column text to keep its zeros"
     return f"no file {features / name}"
-
-
-def _notes(classes: Iterable[str]) -> Iterable[str]:
-    """Class names that differ only in case or width: kept apart, but a person should know."""
-    alike: defaultdict[str, set[str]] = defaultdict(set)
-    for name in set(classes):
-        alike[unicodedata.normalize("NFKC", name).casefold()].add(name)
-    for names in alike.values():
-        if len(names) > 1:
-            yield f"classes {', '.join(map(repr, sorted(names)))} differ only in case or width; they stay apart"

@@ -1,4 +1,4 @@
-"""The one rule that turns a cell, of any source, into a label.
+"""The one rule that turns a cell, of any source, into a label, and the rows of a table by that rule.
 
 Labels are text and keep their spelling: "007", "NA", "null" and "1e5" as text are labels like any other.
 Only what Excel itself may have changed, or what cannot be seen, is refused.
@@ -6,7 +6,13 @@ Only what Excel itself may have changed, or what cannot be seen, is refused.
 
 import datetime as dt
 import unicodedata
-from typing import Final
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from sys import intern
+from typing import Final, NamedTuple
+
+from pipeline.rejects import Reject
+from pipeline.table import Table, explain
 
 # Excel keeps 15 significant digits of a number; the rest are zeros that nobody typed.
 _MAX_DIGITS: Final = 15
@@ -59,3 +65,76 @@ def _number(cell: float) -> str:
     if len(digits.lstrip("-")) > _MAX_DIGITS:
         raise BadCellError(f"{digits}, a number of more than {_MAX_DIGITS} digits, which Excel rounds; make it text")
     return digits
+
+
+# (row number, class, item, id, split)
+Labels = tuple[int, str, str, str, str | None]
+
+
+class Labelled(NamedTuple):
+    """What the rows of a table say: good ones, bad ones, how many blank ones at the end."""
+
+    good: list[Labels]
+    rejects: list[Reject]
+    blank: int
+    notes: list[str]
+
+
+def read_labels(table: Table, picks: Sequence[int]) -> Labelled:
+    """The labels in the picked columns (class, item, id and perhaps split) of every row."""
+    good: list[Labels] = []
+    bad: dict[int, Sequence[object]] = {}
+    spelled: defaultdict[str, set[object]] = defaultdict(set)
+    for number, cells in table.rows:
+        try:
+            class_name, item, id_, *split = [label_of(cells[pick]) for pick in picks]
+        except (BadCellError, IndexError):
+            bad[number] = cells
+            continue
+        spelled[class_name].add(cells[picks[0]])
+        good.append((number, intern(class_name), intern(item), id_, split[0] if split else None))
+    faults = {number: _faults(cells, picks) for number, cells in bad.items()}
+    blanks = [(row, pick) for row, found in faults.items() for pick, what in found.items() if what == "blank"]
+    for (row, pick), what in (explain(table, blanks) if blanks else {}).items():
+        faults[row][pick] = what
+    empty = {row for row, found in faults.items() if len(found) == len(picks) and set(found.values()) == {"blank"}}
+    last = max((row for row in (*faults, *(number for number, *_ in good[-1:])) if row not in empty), default=0)
+    rejects = [
+        Reject(table.name, row, _shown(bad[row], picks[2]), _sentence(table, found, blank=row in empty))
+        for row, found in faults.items()
+        if row < last or row not in empty
+    ]
+    return Labelled(good, rejects, len(faults) - len(rejects), list(_notes(spelled)))
+
+
+def _faults(cells: Sequence[object], picks: Sequence[int]) -> dict[int, str]:
+    """What is wrong with each picked cell of a bad row, by its position."""
+    found: dict[int, str] = {}
+    for pick in picks:
+        try:
+            label_of(cells[pick] if pick < len(cells) else None)
+        except BadCellError as error:
+            found[pick] = str(error)
+    return found
+
+
+def _sentence(table: Table, found: dict[int, str], *, blank: bool) -> str:
+    if blank:
+        return "the row is blank, with rows below it; delete it or fill it in"
+    return "; ".join(f"{table.header[pick]} is {what}" for pick, what in found.items())
+
+
+def _shown(cells: Sequence[object], pick: int) -> str:
+    return str(cells[pick]) if pick < len(cells) else ""
+
+
+def _notes(spelled: Mapping[str, set[object]]) -> Iterable[str]:
+    """Class names that a person may have meant otherwise: what was taken as one, and what was kept apart."""
+    alike: defaultdict[str, list[str]] = defaultdict(list)
+    for name, cells in sorted(spelled.items()):
+        alike[unicodedata.normalize("NFKC", name).casefold()].append(name)
+        if len(cells) > 1:
+            yield f"class {name!r} is also spelled {', '.join(sorted(repr(c) for c in cells if c != name))}; one class"
+    for names in alike.values():
+        if len(names) > 1:
+            yield f"classes {', '.join(map(repr, names))} differ only in case or width; they stay apart"

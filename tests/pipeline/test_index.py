@@ -277,6 +277,18 @@ def test_classes_that_differ_in_case_or_width_alone_stay_apart_and_are_noted(tmp
     assert len({row.class_name for row in index.rows}) == 3
 
 
+def test_a_class_that_is_spelled_in_several_ways_is_one_class_and_noted(tmp_path: Path) -> None:
+    """1 and "1", "dog " and "dog": equal labels, which a person should hear of."""
+    rows = [(1, "i", "w"), ("1", "i", "x"), ("dog ", "i", "y"), ("dog", "i", "z"), (2, "i", "v")]
+    index = read_index(write_workbook(tmp_path / "i.xlsx", rows), write_features(tmp_path / "f", "vwxyz"))
+
+    assert {row.class_name for row in index.rows} == {"1", "2", "dog"}
+    assert index.notes == (
+        "class '1' is also spelled 1.0; one class",
+        "class 'dog' is also spelled 'dog '; one class",
+    )
+
+
 def test_numbers_in_parquet_follow_the_same_rule(tmp_path: Path) -> None:
     """12 and "12" are one label; a null is blank, a float with a fraction no label."""
     table = pa.table({"a_cls": [12, 13, 14], "a_item": [1.0, 2.5, None], "a_id": ["x", "y", "z"], "other": [1, 2, 3]})
