@@ -121,8 +121,8 @@ class TrainConfig:
         ]
         if differ:
             raise ConfigError(
-                f"{self.run_folder} holds a run with another config: {'; '.join(differ)}. Take another RUN folder, or the "
-                "old values to go on"
+                f"{self.run_folder} holds a run with another config: {'; '.join(differ)}. "
+                "Take another RUN folder, or the old values to go on"
             )
 
 

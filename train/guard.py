@@ -7,6 +7,8 @@ parameter notes the forward its gradient belongs to, and a gradient that belongs
 """
 
 import inspect
+from collections.abc import Generator
+from contextlib import contextmanager
 from typing import Any, final
 
 from torch import Tensor, is_grad_enabled, nn
@@ -23,22 +25,36 @@ class GuardedDDP(DistributedDataParallel):
 
     def __init__(self, module: nn.Module, **options: Any) -> None:
         super().__init__(module, **options)
-        self._forwards = 0  # calls of this forward that a backward may follow
-        self._inside = False
-        self._bypassed: str | None = None  # the call that went around, by name
-        for name, parameter in self.module.named_parameters():
-            if parameter.requires_grad:
-                parameter.register_post_accumulate_grad_hook(_Seen(self, name))
-        for child in self.module.modules():
-            child.register_forward_pre_hook(self._note_bypass)
+        self._watch = _Watch(module)
 
     def forward(self, *inputs: Any, **options: Any) -> Any:
         """Call DDP's forward, which arms the averaging of gradients."""
-        if is_grad_enabled():
-            self._forwards += 1
+        with self._watch.forward():
+            return super().forward(*inputs, **options)
+
+
+@final
+class _Watch:
+    """What is known of forwards and gradients; holds no DDP, so that no cycle keeps a process group alive."""
+
+    def __init__(self, module: nn.Module) -> None:
+        self._module = module
+        self._forwards = 0  # calls of DDP.forward that a backward may follow
+        self._inside = False
+        self._bypassed: str | None = None  # the call that went around, by name
+        for name, parameter in module.named_parameters():
+            if parameter.requires_grad:
+                parameter.register_post_accumulate_grad_hook(_Seen(self, name))
+        for child in module.modules():
+            child.register_forward_pre_hook(self._note_bypass)
+
+    @contextmanager
+    def forward(self) -> Generator[None]:
+        """A forward of DDP: calls of the model are in order now."""
+        self._forwards += is_grad_enabled()
         self._inside = True
         try:
-            return super().forward(*inputs, **options)
+            yield
         finally:
             self._inside = False
 
@@ -54,29 +70,30 @@ class GuardedDDP(DistributedDataParallel):
                 f"second backward() after one call of DDP.forward (first met at {name}): its gradients stay on this "
                 "rank and the ranks would drift apart. Add the losses up and call backward() once"
             )
-        model = type(getattr(self.module, "model", self.module)).__name__
+        model = type(getattr(self._module, "model", self._module)).__name__
+        culprit = f"{self._bypassed} was called" if self._bypassed else f"the loss of {model} was computed"
         return (
-            f"{self._bypassed or f'the loss of {model}'} was computed outside DDP.forward (first met at {name}): its "
+            f"{culprit} outside DDP.forward (first met at {name}): its "
             "gradients stay on this rank and the ranks would drift apart. Call the wrapped module itself, "
             "ddp(features, lengths, labels): its forward calls compute_loss for you"
         )
 
     def _note_bypass(self, module: nn.Module, _inputs: tuple[Any, ...]) -> None:
         if not self._inside and is_grad_enabled() and self._bypassed is None:
-            self._bypassed = _caller(self.module, module)
+            self._bypassed = _caller(self._module, module)
 
 
 @final
 class _Seen:
     """Called when a parameter's gradient is complete; knows the last forward it belonged to."""
 
-    def __init__(self, ddp: GuardedDDP, name: str) -> None:
-        self._ddp = ddp
+    def __init__(self, watch: _Watch, name: str) -> None:
+        self._watch = watch
         self._name = name
         self._seen = 0
 
     def __call__(self, _parameter: Tensor) -> None:
-        self._seen = self._ddp.check(self._name, self._seen)
+        self._seen = self._watch.check(self._name, self._seen)
 
 
 def _caller(root: nn.Module, module: nn.Module) -> str:

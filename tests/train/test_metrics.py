@@ -1,0 +1,63 @@
+"""The run's own figures: rates of every rank, and a log that no interruption doubles."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from shards import Crop, EvaluationSampler, Manifest
+from shards.loader import Loader
+from tests.support.datasets import write_dataset
+from tests.support.ranks import run_ranks
+from train.metrics import METRICS_FILE, Meter, Reading, RunLog
+from train.world import Place
+
+
+def read(place: Place, folder: Path) -> Reading:
+    """Rank r adds r + 1 batches of loss r and of 4 samples."""
+    data = Manifest.open(folder)
+    loader = Loader(data, EvaluationSampler(data.split("val"), batch_size=4, world=place.world), crop=Crop(frames=8))
+    meter = Meter(loader, place.device)
+    for _ in zip(range(place.world.rank + 1), loader, strict=False):
+        meter.add(torch.tensor(float(place.world.rank)), 4)
+    return meter.read()
+
+
+def test_a_reading_has_the_mean_loss_and_every_rank(tmp_path: Path) -> None:
+    """Loss 0 over 4 samples and loss 1 over 8: two thirds, the same on both ranks; rates rank by rank."""
+    write_dataset(tmp_path)
+
+    first, second = run_ranks(read, 2, tmp_path)
+
+    assert first == second
+    assert first.loss == pytest.approx(2 / 3)
+    assert len(first.ranks) == 2
+    assert all(0 <= rank.data_wait <= 1 and rank.gb_per_second > 0 for rank in first.ranks)
+    assert first.samples_per_second == sum(rank.samples_per_second for rank in first.ranks)
+
+
+def test_lines_after_the_checkpoint_are_cut_off(tmp_path: Path) -> None:
+    """A run killed at step 7 and going on from step 4 has each step once; a torn last line is dropped."""
+    log = RunLog(tmp_path, first=True, step=0)
+    for step in range(1, 8):
+        log.write(step, "train", {"loss": 1.0})
+    log.close()
+    with (tmp_path / METRICS_FILE).open("a") as file:
+        file.write('{"step": 8, "ki')
+
+    log = RunLog(tmp_path, first=True, step=4)
+    log.write(5, "train", {"loss": 2.0})
+    log.close()
+
+    lines = [json.loads(line) for line in (tmp_path / METRICS_FILE).read_text().splitlines()]
+    assert [(line["step"], line["loss"]) for line in lines] == [(1, 1.0), (2, 1.0), (3, 1.0), (4, 1.0), (5, 2.0)]
+
+
+def test_other_ranks_write_nothing(tmp_path: Path) -> None:
+    """Rank 0 alone has a log."""
+    log = RunLog(tmp_path, first=False, step=0)
+    log.write(1, "train", {"loss": 1.0})
+    log.close()
+
+    assert list(tmp_path.iterdir()) == []
