@@ -1,5 +1,6 @@
 """A run, from the first step or the last checkpoint to its result; reads from top to bottom."""
 
+import sys
 import time
 from dataclasses import dataclass
 from typing import Any, final
@@ -7,7 +8,7 @@ from typing import Any, final
 import torch
 from torch import nn
 
-from shards import BalancedSampler, Crop, EvaluationSampler, Manifest
+from shards import BalancedSampler, ConfigError, Crop, DataError, EvaluationSampler, Manifest
 from shards.loader import Batch, Loader
 from train.checkpoint import (
     BEST,
@@ -43,7 +44,12 @@ class Result:
 
 def train(config: TrainConfig, place: Place, display: Display) -> Result:
     """Train until `config.epochs` are done; goes on by itself where the run folder has a checkpoint."""
-    run = Run(config, place, display)
+    try:
+        run = Run(config, place, display)
+    except (DataError, ConfigError):
+        if place.first:
+            raise
+        sys.exit(2)  # every rank reads the same files with the same options: rank 0 says what is wrong
     if place.first:
         write_config(config)
     try:
