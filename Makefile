@@ -62,7 +62,7 @@ verify: $(READY) $(DATASET)  ## check every byte of SHARDS; exit 1 and a list if
 	$(BIN)/python -m pipeline verify --shards $(SHARDS) $(ARGS)
 
 train: $(READY) $(DATASET)  ## train MODEL on SHARDS with GPUS ranks; goes on where RUN was stopped
-	$(BIN)/torchrun --standalone --nproc-per-node $(GPUS) -m train --shards $(SHARDS) --run-folder $(RUN) --model $(MODEL) $(ARGS)
+	OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} $(BIN)/torchrun --standalone --nproc-per-node $(GPUS) -m train --shards $(SHARDS) --run-folder $(RUN) --model $(MODEL) $(ARGS)
 
 bench: $(READY) $(DATASET)  ## measure what each rank's loader delivers, beside bare preadv
 	$(BIN)/python -m shards bench --shards $(SHARDS) --ranks $(GPUS) $(ARGS)
