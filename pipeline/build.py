@@ -11,6 +11,7 @@ import re
 import shutil
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -72,7 +73,9 @@ def _refuse_to_change(config: BuildConfig, plan: Plan, ledger: Ledger, whole: in
     if planned == there:
         return
     if not config.overwrite:
-        options: Mapping[str, Any] = json.loads(path.read_bytes())["options"]
+        options: Mapping[str, Any] = {}
+        with suppress(ValueError, KeyError):  # a damaged one is still somebody's
+            options = json.loads(path.read_bytes())["options"]
         changed = [f"{key} {options.get(key)} -> {new}" for key, new in plan.options.items() if options.get(key) != new]
         raise ConfigError(
             f"{config.shards}: holds a finished dataset that this build would change: of {len(planned):,} shards "

@@ -16,28 +16,26 @@ def list_files(folder: Path, suffix: str, *, deep: bool) -> dict[str, str]:
     """
     if not folder.is_dir():
         raise DataError(f"{folder}: no such folder; give the folder of the feature files as --features")
-    files: dict[str, str] = {}
+    paths: list[str] = []
     seen: set[tuple[int, int]] = set()
     waiting = [""]
     while waiting:
         inside = waiting.pop()
         with os.scandir(folder / inside) as entries:
             for entry in entries:
-                path = inside + entry.name
-                if entry.name.endswith(suffix) and entry.is_file():
-                    _add(files, path, folder)
+                name = entry.name
+                if name.endswith(suffix):
+                    paths.append(inside + name)
                 elif deep and entry.is_dir() and _first_visit(seen, entry):
-                    waiting.append(f"{path}/")
-    return files
-
-
-def _add(files: dict[str, str], path: str, folder: Path) -> None:
-    key = path if path.isascii() else unicodedata.normalize("NFC", path)
-    if key in files:
+                    waiting.append(f"{inside}{name}/")
+    files = {path if path.isascii() else unicodedata.normalize("NFC", path): path for path in paths}
+    if len(files) < len(paths):
+        one = next(path for path in paths if path not in files.values())
+        other = files[unicodedata.normalize("NFC", one)]
         raise DataError(
-            f"{folder}: {path!r} and {files[key]!r} are one name in two Unicode spellings; remove or rename one of them"
+            f"{folder}: {one!r} and {other!r} are one name in two Unicode spellings; remove or rename one of them"
         )
-    files[key] = path
+    return files
 
 
 def _first_visit(seen: set[tuple[int, int]], entry: "os.DirEntry[str]") -> bool:

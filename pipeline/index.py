@@ -5,7 +5,8 @@ apart. A row that cannot be used is never dropped silently: it is in `rejects` w
 """
 
 import gc
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Generator, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,7 +16,7 @@ from pipeline.features import SUFFIX
 from pipeline.files import list_files
 from pipeline.label import Labels, read_labels
 from pipeline.rejects import Reject
-from pipeline.table import Table, open_table
+from pipeline.table import open_table
 from shards.errors import DataError
 
 if TYPE_CHECKING:
@@ -93,13 +94,29 @@ def read_index(path: Path, features: Path, *, columns: Columns | None = None, sh
     wanted = [columns.cls, columns.item, columns.id]
     if len(set(wanted)) < len(wanted) or columns.split in wanted:
         raise DataError(f"{path}: one column cannot be two things: {wanted}, split {columns.split!r}")
-    table = open_table(path, wanted, columns.split, sheet)
-    if columns.split is not None and columns.split in table.header:
-        wanted.append(columns.split)
-    elif columns.split not in {None, Columns.split}:
-        raise DataError(f"{path}: no column {columns.split!r} for the split; found {list(table.header)}")
-    with _without_collector():
-        return _match(path, features, table, [table.header.index(name) for name in wanted])
+    with _without_collector(), ThreadPoolExecutor(1) as pool:
+        listing = pool.submit(list_files, features, SUFFIX, deep=False)  # the workbook's parser leaves Python free
+        table = open_table(path, wanted, columns.split, sheet)
+        if columns.split is not None and columns.split in table.header:
+            wanted.append(columns.split)
+        elif columns.split not in {None, Columns.split}:
+            raise DataError(f"{path}: no column {columns.split!r} for the split; found {list(table.header)}")
+        labelled = read_labels(table, [table.header.index(name) for name in wanted])
+        if not labelled.good and not labelled.rejects:
+            raise DataError(f"{path}: sheet {table.name!r} has a header and no rows below it; fill it in")
+        deep = any("/" in labels[3] for labels in labelled.good)
+        files = list_files(features, SUFFIX, deep=True) if deep else listing.result()
+        rows, more = _find_files(labelled.good, table.name, features, files)
+        return Index(
+            source=path,
+            features=features,
+            sheet=table.name,
+            rows=tuple(rows),
+            rejects=(*labelled.rejects, *more),
+            rows_read=len(labelled.good) + len(labelled.rejects),
+            blank_rows=labelled.blank,
+            notes=tuple(labelled.notes),
+        )
 
 
 @contextmanager
@@ -116,33 +133,16 @@ def _without_collector() -> Generator[None]:
             gc.enable()
 
 
-def _match(path: Path, features: Path, table: Table, picks: Sequence[int]) -> Index:
-    labelled = read_labels(table, picks)
-    if not labelled.good and not labelled.rejects:
-        raise DataError(f"{path}: sheet {table.name!r} has a header and no rows below it; fill it in")
-    deep = any("/" in labels[3] for labels in labelled.good)
-    rows, more = _find_files(labelled.good, table.name, features, list_files(features, SUFFIX, deep=deep))
-    return Index(
-        source=path,
-        features=features,
-        sheet=table.name,
-        rows=tuple(rows),
-        rejects=(*labelled.rejects, *more),
-        rows_read=len(labelled.good) + len(labelled.rejects),
-        blank_rows=labelled.blank,
-        notes=tuple(labelled.notes),
-    )
-
-
 def _find_files(
     labelled: list[Labels], sheet: str, features: Path, files: dict[str, str]
 ) -> tuple[list[Row], list[Reject]]:
     """The rows whose file is there and named once; the others as rejects. Takes from `files` what it finds."""
     rows: list[Row] = []
     odd: list[Labels] = []
+    take = files.pop
     for labels in labelled:
         number, class_name, item, id_, split = labels
-        path = files.pop(_name(id_), None)
+        path = take(id_ if id_.endswith(SUFFIX) else id_ + SUFFIX, None)
         if path is None:
             odd.append(labels)
         else:
