@@ -3,6 +3,7 @@
 Excel's formats are known to this file alone. Workbooks are read with python-calamine (400,000 rows in
 about a second); it gives '' alike for a blank cell, an error and a formula that was never computed, so
 `explain` opens the workbook again with openpyxl, twenty times slower, when there is such a cell.
+Known limit: rows at the very end that hold nothing but formulas never computed are invisible to calamine.
 """
 
 import csv
