@@ -1,6 +1,7 @@
 """`python -m pipeline build|verify|demo`; every option is explained by --help."""
 
 import sys
+from typing import Any
 
 from pipeline.build import build_shards
 from pipeline.demo import DemoConfig, make_demo
@@ -16,7 +17,7 @@ def main(arguments: list[str]) -> int:
     from jsonargparse import auto_cli, set_parsing_settings  # noqa: PLC0415
 
     set_parsing_settings(docstring_parse_attribute_docstrings=True)
-    commands = {"build": BuildConfig, "verify": VerifyConfig, "demo": DemoConfig}
+    commands: dict[str, Any] = {"build": BuildConfig, "verify": VerifyConfig, "demo": DemoConfig}
     return exit_status(
         lambda: run(auto_cli(commands, args=spelled(arguments), as_positional=False, prog="python -m pipeline"))
     )
@@ -32,7 +33,7 @@ def run(config: object) -> int:
             make_demo(config)
             return 0
         case VerifyConfig():
-            return 0 if verify_shards(config) else 1
+            return 1 if verify_shards(config) else 0
         case _:
             raise ConfigError(f"no such command: {config!r}")
 
