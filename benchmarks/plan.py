@@ -16,7 +16,8 @@ import numpy as np
 import pyarrow as pa
 
 from shards import BalancedSampler, Manifest, World
-from shards.manifest import SCHEMA, DatasetInfo, column_array
+from shards.manifest import column_array
+from shards.schema import SCHEMA, DatasetInfo
 
 
 def skewed(samples: int, classes: int) -> Manifest:

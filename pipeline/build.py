@@ -27,7 +27,8 @@ from pipeline.rejects import Reject, listing, write_rejects
 from pipeline.shard import Task, Written
 from shards.atomic import fsync_folder, remove_leftovers
 from shards.errors import ConfigError, DataError
-from shards.manifest import DATASET_FILE, SCHEMA, DatasetInfo, Manifest, write_manifest
+from shards.manifest import Manifest, write_manifest
+from shards.schema import DATASET_FILE, SCHEMA, DatasetInfo
 
 __all__ = ["BuildConfig", "build_shards"]
 

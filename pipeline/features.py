@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shards.errors import DataError
-from shards.manifest import DTYPES
+from shards.schema import DTYPES
 
 SUFFIX: Final = ".npy"
 _MAGIC: Final = b"\x93NUMPY"

@@ -15,7 +15,7 @@ import xxhash
 from pipeline.features import Feature, Form
 from pipeline.index import Row
 from pipeline.split import ORDER
-from shards.manifest import VERSION
+from shards.schema import VERSION
 from shards.tar import PAGE
 
 _Sample = tuple[Row, Feature]

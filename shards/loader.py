@@ -15,10 +15,11 @@ from torch import Tensor
 from shards.crop import Crop
 from shards.deal import Ints, keyed
 from shards.errors import ConfigError
-from shards.manifest import DTYPES, Manifest
+from shards.manifest import Manifest
 from shards.readahead import ReaderThreads, Work
 from shards.reader import Reader
 from shards.ring import Ring
+from shards.schema import storage_dtype
 from shards.transfer import transfer_to
 from shards.world import World
 
@@ -101,6 +102,7 @@ class Loader:
         self._reader = Reader(data)
         self._transfer = transfer_to(torch.device(device))
         self._frame_bytes = data.info.frame_bytes
+        self._dtype = storage_dtype(data.info.dtype)
         nbytes = sampler.batch_size * crop.count * crop.longest(data.frames) * self._frame_bytes
         # One slot more than is read ahead: the batch in the caller's hands.
         self._ring = Ring(prefetch + 1, max(1, nbytes), self._transfer.prepare)
@@ -174,7 +176,7 @@ class Loader:
             first=first,
             counts=counts,
             labels=self.data.labels[rows].astype(np.int64),
-            features=memory[:nbytes].view(DTYPES[info.dtype]).reshape(shape),
+            features=memory[:nbytes].view(self._dtype).reshape(shape),
         )
 
     def _batch(self, work: Work) -> Batch:

@@ -7,14 +7,12 @@ memory-mapped, so that opening costs the same for a thousand rows and for a mill
 """
 
 import json
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Final, Self, final
 
-import ml_dtypes
 import numpy as np
 import pyarrow as pa
 import xxhash
@@ -22,58 +20,11 @@ from numpy.typing import NDArray
 
 from shards.atomic import atomic_file
 from shards.errors import DataError
+from shards.schema import DATASET_FILE, MANIFEST_FILE, SCHEMA, VERSION, DatasetInfo
 
-VERSION: Final = 1
-DATASET_FILE: Final = "dataset.json"
-MANIFEST_FILE: Final = "manifest.arrow"
-
-# Storage types that reach the device as they are; numpy itself has no bfloat16.
-DTYPES: Final[Mapping[str, np.dtype[Any]]] = {
-    "float16": np.dtype("<f2"),
-    "float32": np.dtype("<f4"),
-    "float64": np.dtype("<f8"),
-    "bfloat16": np.dtype(ml_dtypes.bfloat16),
-}
-
-_NAMED = pa.dictionary(pa.int32(), pa.large_string())
-SCHEMA: Final = pa.schema(
-    [
-        pa.field("split", _NAMED, nullable=False),
-        pa.field("shard", _NAMED, nullable=False),
-        pa.field("offset", pa.int64(), nullable=False),
-        pa.field("nbytes", pa.int64(), nullable=False),
-        pa.field("frames", pa.int64(), nullable=False),
-        pa.field("label", pa.int32(), nullable=False),
-        pa.field("class", _NAMED, nullable=False),
-        pa.field("item", _NAMED, nullable=False),
-        pa.field("id", pa.large_string(), nullable=False),
-        pa.field("checksum", pa.uint64(), nullable=False),
-    ]
-)
 # What a sample *is*. Where it lies (shard, offset) is left out, so that the same samples in other
 # containers, or in shards of another size, are the same data.
 _CONTENT: Final = ("split", "label", "class", "item", "id", "frames", "checksum")
-
-
-@dataclass(frozen=True, kw_only=True)
-class DatasetInfo:
-    """What holds for all samples alike.
-
-    dtype         a key of DTYPES: how payloads are stored (C order, little-endian)
-    frame_shape   shape of one frame, (128,) for 128 mel bands; () for 1-D samples
-    classes       class names; the position is the label
-    options       how the shards were made, for people to read
-    """
-
-    dtype: str
-    frame_shape: tuple[int, ...]
-    classes: tuple[str, ...]
-    options: Mapping[str, Any]
-
-    @property
-    def frame_bytes(self) -> int:
-        """Bytes of one frame."""
-        return DTYPES[self.dtype].itemsize * math.prod(self.frame_shape)
 
 
 @final

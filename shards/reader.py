@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shards.errors import DataError
-from shards.manifest import DTYPES, Manifest
+from shards.manifest import Manifest
+from shards.schema import storage_dtype
 
 _SPARE_FILES: Final = 256  # left for the rest of the process: libraries, logs, sockets
 
@@ -49,7 +50,7 @@ class Reader:
         """Frames `start` to `start + count` of a sample (all by default) as a new array."""
         info = self._data.info
         count = int(self._data.frames[row]) - start if count is None else count
-        out = np.empty((count, *info.frame_shape), DTYPES[info.dtype])
+        out = np.empty((count, *info.frame_shape), storage_dtype(info.dtype))
         self.read_into(row, start, count, out.reshape(-1).view(np.uint8).data)
         return out
 

@@ -1,14 +1,11 @@
 """From a batch in host memory to the device of the training."""
 
-from typing import Any, Final, Protocol, final
+from typing import Any, Protocol, final
 
-import ml_dtypes
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-
-_BFLOAT16: Final = np.dtype(ml_dtypes.bfloat16)
 
 
 class Transfer(Protocol):
@@ -106,6 +103,6 @@ def transfer_to(device: torch.device) -> Transfer:
 
 def as_tensor(array: NDArray[Any]) -> Tensor:
     """A tensor over the same memory; numpy has no bfloat16 of its own, so it comes as its bits."""
-    if array.dtype == _BFLOAT16:
+    if array.dtype.name == "bfloat16":
         return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
     return torch.from_numpy(array)

@@ -1,6 +1,5 @@
 """Everything a run needs to go on as if it had never stopped, in one file that is whole or absent."""
 
-import random
 from pathlib import Path
 from typing import Any, Final
 
@@ -13,13 +12,14 @@ from shards.atomic import atomic_file
 
 LATEST: Final = "latest.pt"
 BEST: Final = "best.pt"
+VERSION: Final = 2
 
 
 def save_checkpoint(path: Path, state: dict[str, Any]) -> None:
     """Write `state` (tensors and plain values); the old file stays until the new one is on the disk."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with atomic_file(path) as file:
-        torch.save(state, file)
+        torch.save({"version": VERSION} | state, file)
 
 
 def load_checkpoint(path: Path, *, fingerprint: str, world: World) -> dict[str, Any]:
@@ -31,6 +31,11 @@ def load_checkpoint(path: Path, *, fingerprint: str, world: World) -> dict[str, 
             f"{path}: not a readable checkpoint ({type(error).__name__}: {error}); take another RUN folder, or "
             "remove the file to begin this run again"
         ) from error
+    if state.get("version") != VERSION:
+        raise DataError(
+            f"{path}: a checkpoint of version {state.get('version')}, this program goes on from version {VERSION}: "
+            "take another RUN folder, or the headrace that wrote it"
+        )
     if state["fingerprint"] != fingerprint:
         raise DataError(
             f"{path}: made with data {state['fingerprint']}, but the shards now are {fingerprint}: a run goes on "
@@ -44,30 +49,15 @@ def load_checkpoint(path: Path, *, fingerprint: str, world: World) -> dict[str, 
     return state
 
 
-def random_states(device: torch.device) -> list[Tensor]:
-    """Random states of every rank, on the CPU: of torch on the CPU, and on CUDA of the device too."""
-    own = torch.get_rng_state()
-    if device.type == "cuda":
-        own = torch.cat([own, torch.cuda.get_rng_state(device)])
-    return gather(own.to(device))
-
-
-def set_random_state(state: Tensor, device: torch.device) -> None:
-    """Set what `random_states` gave for this rank."""
-    cpu = torch.get_rng_state().numel()
-    torch.set_rng_state(state[:cpu])
-    if device.type == "cuda":
-        torch.cuda.set_rng_state(state[cpu:], device)
-
-
-def seed_rank(seed: int, world: World) -> None:
-    """Seed this rank for dropout and augmentation: ranks must differ here, or they augment alike."""
-    torch.manual_seed(seed * 1_000_003 + world.rank)
-    random.seed(seed * 1_000_003 + world.rank)
-
-
 def gather(own: Tensor) -> list[Tensor]:
     """The tensor of every rank (equal shapes), on the CPU, in rank order."""
     every = [torch.empty_like(own) for _ in range(dist.get_world_size())]
     dist.all_gather(every, own)
     return [tensor.cpu() for tensor in every]
+
+
+def gather_plain(own: Any) -> list[Any]:
+    """The value of every rank, in rank order: tensors on the CPU and plain values, of any size."""
+    every: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(every, own)
+    return every

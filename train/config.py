@@ -1,6 +1,6 @@
 """What a run is told; written resolved into its folder as config.yaml, which `--config` reads back."""
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from importlib import import_module
 from inspect import signature
 from pathlib import Path
@@ -19,7 +19,7 @@ CONFIG_FILE: Final = "config.yaml"
 # May change when a run goes on: they change neither the weights nor what they were made from.
 _FREE: Final = {
     *("epochs", "shards", "run_folder", "threads", "prefetch", "device", "cpu_threads", "eval_batch_size"),
-    *("log_every", "checkpoint_every", "timeout_s"),
+    *("log_every", "checkpoint_every", "timeout_s", "resume"),
 }
 
 
@@ -31,7 +31,9 @@ class TrainConfig:
     shards: Path
     """folder of the dataset"""
     run_folder: Path
-    """folder of the run: config, metrics, checkpoints; an unfinished run there goes on"""
+    """folder of the run: config, metrics, checkpoints"""
+    resume: Literal["auto", "never", "require"] = "auto"
+    """auto: go on if the run folder has a checkpoint; never: refuse then; require: refuse if it has none"""
 
     model: str = "train.models.CNN"
     """class path of the network: train.models.CNN, train.models.Conformer or your own"""
@@ -112,12 +114,16 @@ class TrainConfig:
         return {name: str(value) if isinstance(value, Path) else value for name, value in asdict(self).items()}
 
     def refuse_other(self, saved: dict[str, Any]) -> None:
-        """Raise ConfigError if `saved`, the config a run began with, differs in what decides its weights."""
+        """Raise ConfigError if `saved`, the config a run began with, differs in what decides its weights.
+
+        An option that is newer than `saved` had its default then.
+        """
         free = _FREE - {"epochs"} if self.schedule == "cosine" else _FREE
+        before = {entry.name: entry.default for entry in fields(self)} | saved
         differ = [
-            f"{name} was {saved.get(name)!r}, is {value!r}"
+            f"{name} was {before[name]!r}, is {value!r}"
             for name, value in self.plain().items()
-            if name not in free and saved.get(name) != value
+            if name not in free and before[name] != value
         ]
         if differ:
             raise ConfigError(
@@ -136,18 +142,22 @@ def build_model(config: TrainConfig, data: Manifest) -> nn.Module:
     """Construct the network; one that has `frame_shape` or `classes` arguments is told them."""
     module, _, name = config.model.rpartition(".")
     try:
-        kind: Any = getattr(import_module(module), name)
-    except (ImportError, AttributeError, ValueError) as error:
+        home = import_module(module)
+        kind: Any = getattr(home, name, None)
+        if kind is None:
+            raise ImportError(f"module {module!r} has no attribute {name!r}")
+    except (ImportError, ValueError) as error:
         raise ConfigError(
             f"--model {config.model}: {error}; give a class path that Python can import from here, as in "
             "train.models.CNN or my_package.my_file.Net"
         ) from error
     known = {"frame_shape": data.info.frame_shape, "classes": len(data.classes)}
-    told = {key: value for key, value in known.items() if key in signature(kind).parameters}
+    told = {key: value for key, value in known.items() if key in signature(kind).parameters} | config.model_options
     try:
-        model = kind(**told, **config.model_options)
+        signature(kind).bind(**told)  # before the call, whose own TypeErrors are bugs with a traceback
     except TypeError as error:
-        raise ConfigError(f"--model {config.model} with {told | config.model_options}: {error}") from error
+        raise ConfigError(f"--model {config.model} with {told}: {error}") from error
+    model = kind(**told)
     if not isinstance(model, nn.Module):
         raise ConfigError(f"--model {config.model}: found {type(model).__name__}, which is not a torch.nn.Module")
     return model

@@ -7,6 +7,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
+from shards import ConfigError, Manifest
 from shards.loader import Loader
 from train.objective import Objective
 
@@ -45,6 +46,33 @@ def evaluate(objective: Objective, loader: Loader, device: torch.device) -> Eval
     dist.all_reduce(sums)
     samples, right, surprise = sums.tolist()
     return Evaluation(samples=int(samples), top1=right / samples, loss=surprise / samples)
+
+
+def check_scores(objective: Objective, data: Manifest, *, frames: int, device: torch.device) -> str | None:
+    """Ask the bare module for the scores of two silent crops, before hours of training rather than after.
+
+    Returns why there is nothing to evaluate, for a model that computes its own loss and has no
+    scores; any other model without one score a class is refused.
+    """
+    shape = (2, min(frames, int(data.frames.max())), *data.info.frame_shape)
+    features = torch.zeros(shape, dtype=getattr(torch, data.info.dtype), device=device)
+    was_training = objective.training
+    objective.eval()
+    try:
+        with torch.inference_mode():
+            scores = objective.scores(features, torch.full((2,), shape[1], device=device))
+    except (ConfigError, NotImplementedError, TypeError) as error:
+        if not objective.computes_loss:
+            raise
+        return f"{type(objective.model).__name__} has a loss but no (batch, classes) logits ({error})"
+    finally:
+        objective.train(was_training)
+    if scores.shape[1] != len(data.classes):
+        raise ConfigError(
+            f"{type(objective.model).__name__}.forward gives {scores.shape[1]} scores, but the data has "
+            f"{len(data.classes)} classes: the constructor can ask for `classes`, or set it with --model-options"
+        )
+    return None
 
 
 def share_buffers(module: nn.Module) -> None:

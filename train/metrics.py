@@ -1,6 +1,7 @@
 """What a run measures of itself: per-rank rates, a line of JSON a log interval, TensorBoard beside it."""
 
 import json
+import os
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -9,7 +10,6 @@ from typing import Any, Final, final
 import torch
 from torch.utils.tensorboard import SummaryWriter
 
-from shards.atomic import atomic_file
 from shards.loader import Loader
 from train.checkpoint import gather
 
@@ -52,33 +52,43 @@ class Meter:
     def __init__(self, loader: Loader, device: torch.device) -> None:
         self._loader = loader
         self._device = device
+        self._loss = torch.zeros(2, dtype=torch.float64, device=device)  # sum, and the samples it is over
         self.restart()
 
     def restart(self) -> None:
         """Begin to count now."""
-        self._loss = torch.zeros((), dtype=torch.float64, device=self._device)
+        self._loss.zero_()
         self._samples = 0
         self._began = time.perf_counter()
         self._waited, self._bytes = self._loader.wait_seconds, self._loader.bytes_read
 
     def add(self, loss: torch.Tensor, samples: int) -> None:
         """Count one batch with its mean loss; does not wait for the device."""
-        self._loss += loss.detach() * samples
+        self._loss += torch.stack([loss.detach().double() * samples, torch.full_like(self._loss[0], samples)])
         self._samples += samples
+
+    def state(self) -> list[float]:
+        """Loss sum and samples since the last reading."""
+        return self._loss.tolist()
+
+    def load_state(self, state: list[float]) -> None:
+        """Go on adding to the loss of an interrupted interval; its time is not ours."""
+        self._loss.copy_(torch.tensor(state))
 
     def read(self) -> Reading:
         """What all ranks did since `restart`, which this is too."""
-        loss = float(self._loss)  # waits for the device, so that the time is the work's
+        loss, counted = self._loss.tolist()  # waits for the device, so that the time is the work's
         seconds = time.perf_counter() - self._began
         waited, nbytes = self._loader.wait_seconds - self._waited, self._loader.bytes_read - self._bytes
-        own = torch.tensor([loss, self._samples, seconds, waited, nbytes], dtype=torch.float64, device=self._device)
+        own = [loss, counted, self._samples, seconds, waited, nbytes]
+        own = torch.tensor(own, dtype=torch.float64, device=self._device)
         every = torch.stack(gather(own)).tolist()
         self.restart()
         return Reading(
             loss=sum(row[0] for row in every) / max(1, sum(row[1] for row in every)),
             ranks=[
                 Rate(samples_per_second=samples / spent, data_wait=waiting / spent, gb_per_second=read / spent / 1e9)
-                for _, samples, spent, waiting, read in every
+                for _, _, samples, spent, waiting, read in every
             ],
         )
 
@@ -87,21 +97,27 @@ class Meter:
 class RunLog:
     """metrics.jsonl and TensorBoard in the run folder, written by rank 0 alone."""
 
-    def __init__(self, run: Path, *, first: bool, step: int) -> None:
-        """Go on after `step`: lines of later steps, from before an interruption, are cut off."""
+    def __init__(self, run: Path, *, first: bool, step: int, position: int) -> None:
+        """Go on after `step`, when the file was `position` bytes long: what a killed run wrote later is cut off."""
         self._file = None
         self._board = None
         if first:
-            path = run / METRICS_FILE
-            _cut_back(path, step)
-            self._file = path.open("a")
+            run.mkdir(parents=True, exist_ok=True)
+            self._file = (run / METRICS_FILE).open("ab")
+            os.truncate(self._file.fileno(), min(position, self.position))
             self._board = SummaryWriter(str(run / "tensorboard"), purge_step=step + 1)
+
+    @property
+    def position(self) -> int:
+        """Bytes written so far, by the run and its earlier starts."""
+        return os.fstat(self._file.fileno()).st_size if self._file is not None else 0
 
     def write(self, step: int, kind: str, values: dict[str, Any]) -> None:
         """One line of JSON, and every number of it as a scalar `kind/name`."""
         if self._file is None or self._board is None:
             return
-        print(json.dumps({"step": step, "kind": kind} | values), file=self._file, flush=True)
+        self._file.write(json.dumps({"step": step, "kind": kind} | values).encode() + b"\n")
+        self._file.flush()
         for name, value in values.items():
             if isinstance(value, int | float):
                 self._board.add_scalar(f"{kind}/{name}", value, step)
@@ -117,14 +133,3 @@ class RunLog:
         if self._file is not None and self._board is not None:
             self._file.close()
             self._board.close()
-
-
-def _cut_back(path: Path, step: int) -> None:
-    """Drop the lines of steps after `step`, and a last line that was never finished."""
-    if not path.exists():
-        return
-    lines = path.read_text().splitlines(keepends=True)
-    kept = [line for line in lines if line.endswith("\n") and json.loads(line)["step"] <= step]
-    if len(kept) < len(lines):
-        with atomic_file(path) as file:
-            file.write("".join(kept).encode())

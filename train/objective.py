@@ -14,9 +14,9 @@ from shards import ConfigError
 class Objective(nn.Module):
     """`forward(features, lengths, labels)` is the loss of a batch, a scalar.
 
-    A model with `compute_loss(features, labels)` computes its own loss; any other one gives logits
-    from `forward(features)`, and the loss is cross entropy. Either may have a `lengths` argument
-    and then is given the (B,) frames that are data. Features are widened to float32 here, on the
+    A model with `compute_loss(features, labels)`, whatever it calls its labels, computes its own loss;
+    any other one gives logits from `forward(features)`, and the loss is cross entropy. Either may have
+    a `lengths` argument and then is given the (B,) frames that are data. Features are widened to float32 here, on the
     device: they travel in the type they are stored in.
     """
 
@@ -25,16 +25,15 @@ class Objective(nn.Module):
         self.model = model
         self.label_smoothing = label_smoothing
         compute_loss = getattr(model, "compute_loss", None)
-        self._computes_loss = compute_loss is not None
-        self._loss_takes_lengths = compute_loss is not None and _takes_lengths(compute_loss)
-        self._forward_takes_lengths = _takes_lengths(model.forward)
+        self.computes_loss = compute_loss is not None
+        self._loss_takes_lengths = compute_loss is not None and _takes(compute_loss, "lengths")
+        self._loss_takes_labels = compute_loss is not None and _takes(compute_loss, "labels")
+        self._forward_takes_lengths = _takes(model.forward, "lengths")
 
     def forward(self, features: Tensor, lengths: Tensor, labels: Tensor) -> Tensor:
         """Mean loss of (B, T, *frame_shape) features, (B,) lengths and (B,) int64 labels."""
-        if self._computes_loss:
-            extra = {"lengths": lengths} if self._loss_takes_lengths else {}
-            compute_loss: Callable[..., Tensor] = self.model.compute_loss  # pyright: ignore[reportAssignmentType]
-            return compute_loss(features.float(), labels=labels, **extra)
+        if self.computes_loss:
+            return self._own_loss(features, lengths, labels)
         return functional.cross_entropy(self.scores(features, lengths), labels, label_smoothing=self.label_smoothing)
 
     def scores(self, features: Tensor, lengths: Tensor) -> Tensor:
@@ -42,10 +41,26 @@ class Objective(nn.Module):
         extra = {"lengths": lengths} if self._forward_takes_lengths else {}
         logits: Any = self.model(features.float(), **extra)
         if not isinstance(logits, Tensor) or logits.ndim != 2:
-            found = f"shape {tuple(logits.shape)}" if isinstance(logits, Tensor) else type(logits).__name__
-            raise ConfigError(f"{type(self.model).__name__}.forward gave {found}: (batch, classes) logits are needed")
+            raise ConfigError(
+                f"{type(self.model).__name__}.forward gave {_shape(logits)}: (batch, classes) logits are needed"
+            )
         return logits
 
+    def _own_loss(self, features: Tensor, lengths: Tensor, labels: Tensor) -> Tensor:
+        extra = {"lengths": lengths} if self._loss_takes_lengths else {}
+        compute_loss: Callable[..., Any] = self.model.compute_loss  # pyright: ignore[reportAssignmentType]
+        if self._loss_takes_labels:
+            loss = compute_loss(features.float(), labels=labels, **extra)
+        else:
+            loss = compute_loss(features.float(), labels, **extra)
+        if not isinstance(loss, Tensor) or loss.ndim:
+            raise ConfigError(f"{type(self.model).__name__}.compute_loss gave {_shape(loss)}: a scalar loss is needed")
+        return loss
 
-def _takes_lengths(method: Callable[..., Any]) -> bool:
-    return "lengths" in inspect.signature(method).parameters
+
+def _takes(method: Callable[..., Any], name: str) -> bool:
+    return name in inspect.signature(method).parameters
+
+
+def _shape(found: object) -> str:
+    return f"shape {tuple(found.shape)}" if isinstance(found, Tensor) else type(found).__name__

@@ -2,16 +2,18 @@
 
 import gc
 import os
+import sys
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from datetime import timedelta
+from pathlib import Path
 from typing import Literal, final
 
 import torch
 import torch.distributed as dist
 
-from shards import ConfigError, World
+from shards import ConfigError, DataError, World
 
 Device = Literal["auto", "cpu", "cuda"]
 
@@ -40,7 +42,8 @@ def joined(*, device: Device = "auto", cpu_threads: int | None = None, timeout_s
     """
     rank, local_rank = int(os.environ.get("RANK", "0")), int(os.environ.get("LOCAL_RANK", "0"))
     size, local_size = int(os.environ.get("WORLD_SIZE", "1")), int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
-    place = Place(world=World(rank, size), device=_device(device, local_rank, local_size))
+    with said_once():
+        place = Place(world=World(rank, size), device=_device(device, local_rank, local_size))
     if place.device.type == "cuda":
         torch.cuda.set_device(place.device)
     else:
@@ -61,6 +64,40 @@ def joined(*, device: Device = "auto", cpu_threads: int | None = None, timeout_s
         # gloo's threads with it, to the end of the interpreter: an abort there in one run of five.
         gc.collect()
         dist.destroy_process_group()
+
+
+@contextmanager
+def said_once() -> Generator[None]:
+    """For what every rank finds alike before they have joined: rank 0 says it, the others end without a word."""
+    if int(os.environ.get("RANK", "0")) == 0:
+        yield
+        return
+    with Path(os.devnull).open("w") as nothing, redirect_stdout(nothing), redirect_stderr(nothing):
+        try:
+            yield
+        except (ConfigError, DataError):
+            sys.exit(2)
+
+
+@contextmanager
+def agreed(place: Place) -> Generator[None]:
+    """Refused by one rank, refused by all: the first that was refused raises, the others end without a word.
+
+    No collective may stand inside, or the ranks that were not refused would wait in it.
+    """
+    refused = None
+    try:
+        yield
+    except (ConfigError, DataError) as error:
+        refused = error
+    own = torch.tensor(refused is not None, dtype=torch.int32, device=place.device)
+    every = [torch.empty_like(own) for _ in range(place.world.size)]
+    dist.all_gather(every, own)
+    ranks = [rank for rank, flag in enumerate(every) if flag]
+    if refused is not None and ranks[0] == place.world.rank:
+        raise refused
+    if ranks:
+        sys.exit(2)
 
 
 def _device(wanted: Device, local_rank: int, local_size: int) -> torch.device:

@@ -16,10 +16,12 @@ from rich.console import Console
 from pipeline.features import Form, read_features
 from pipeline.index import read_index
 from pipeline.layout import lay_out
+from pipeline.plan import make_plan
+from pipeline.pool import ShardPool
 from pipeline.shard import Task, write_shard
 from pipeline.verify import VerifyConfig, verify_shards
 from shards import DataError
-from tests.pipeline.corpus import build, contents, write_corpus
+from tests.pipeline.corpus import build, config_for, contents, write_corpus
 
 ROOT = Path(__file__).parents[2]
 
@@ -55,12 +57,12 @@ def workers_of(parent: int) -> list[int]:
     """Processes of the pool that `parent` runs (its resource tracker is not one)."""
     found: list[int] = []
     for task in Path(f"/proc/{parent}/task").iterdir():
-        for child in (task / "children").read_text().split():
-            try:
-                if b"spawn_main" in Path(f"/proc/{child}/cmdline").read_bytes():
-                    found.append(int(child))
-            except (FileNotFoundError, ProcessLookupError):
-                continue
+        # Threads and processes may end while they are looked at.
+        with suppress(FileNotFoundError, ProcessLookupError):
+            for child in (task / "children").read_text().split():
+                with suppress(FileNotFoundError, ProcessLookupError):
+                    if b"spawn_main" in Path(f"/proc/{child}/cmdline").read_bytes():
+                        found.append(int(child))
     return found
 
 
@@ -130,19 +132,35 @@ def test_a_build_survives_the_death_of_a_worker(folder: Path) -> None:
 def test_a_shard_whose_process_dies_three_times_is_named(tmp_path: Path) -> None:
     """Not tried for ever."""
     write_corpus(tmp_path, classes=1, items=1)
+    plan = make_plan(config_for(tmp_path))
+    # A pipe that nobody writes to holds the process at its first read until it is killed.
+    for row in plan.index.rows:
+        (tmp_path / "features" / row.path).unlink()
+        os.mkfifo(tmp_path / "features" / row.path)
+    [shard] = plan.layout.shards
+    (tmp_path / "shards").mkdir()
+    task = Task(
+        folder=tmp_path / "shards",
+        features=tmp_path / "features",
+        sheet="",
+        form=plan.form,
+        keep_non_finite=False,
+        shard=shard,
+    )
     stop = threading.Event()
 
     def kill_workers() -> None:
         while not stop.is_set():
             for worker in workers_of(os.getpid()):
-                os.kill(worker, signal.SIGKILL)
+                with suppress(ProcessLookupError):
+                    os.kill(worker, signal.SIGKILL)
             time.sleep(0.01)
 
     killer = threading.Thread(target=kill_workers)
     killer.start()
     try:
         with pytest.raises(DataError, match=r"the process writing train-00000.tar was killed 3 times"):
-            build(tmp_path)
+            ShardPool([task], done=lambda _task, _written: None, progress=lambda _read: None).run(1)
     finally:
         stop.set()
         killer.join()

@@ -16,7 +16,7 @@ from numpy.lib import format as npy
 
 from pipeline.features import FeatureReader, Form, check_finite, common_form, read_feature, read_features, read_header
 from shards.errors import DataError
-from shards.manifest import DTYPES
+from shards.schema import storage_dtype
 
 GOOD = np.arange(12, dtype=np.float32).reshape(3, 4)
 
@@ -41,7 +41,7 @@ def test_any_plain_float_array_comes_out_little_endian_and_row_by_row(
 
     found = read(tmp_path / "x.npy")
 
-    assert found.dtype == DTYPES[array.dtype.name]
+    assert found.dtype == storage_dtype(array.dtype.name)
     assert found.flags.c_contiguous
     assert found.tobytes() == array.astype(array.dtype.newbyteorder("<")).tobytes(order="C")
 

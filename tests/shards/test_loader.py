@@ -11,8 +11,8 @@ import torch
 
 from shards import BalancedSampler, ConfigError, Crop, DataError, EvaluationSampler, Manifest, World
 from shards.loader import Batch, Loader
-from shards.manifest import DTYPES
 from shards.reader import Reader
+from shards.schema import DTYPES
 from tests.support.datasets import write_dataset
 
 

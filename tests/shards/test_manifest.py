@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from shards import DataError, Manifest
-from shards.manifest import DATASET_FILE, MANIFEST_FILE, SCHEMA, DatasetInfo, write_manifest
+from shards.manifest import write_manifest
+from shards.schema import DATASET_FILE, MANIFEST_FILE, SCHEMA, DatasetInfo
 from tests.support.datasets import write_dataset
 
 INFO = DatasetInfo(dtype="float32", frame_shape=(8,), classes=("007", "NA", "é"), options={"shard_mb": 1})

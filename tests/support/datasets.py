@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from shards.manifest import DTYPES, SCHEMA, DatasetInfo, Manifest, column_array, write_manifest
+from shards.manifest import Manifest, column_array, write_manifest
+from shards.schema import SCHEMA, DatasetInfo, storage_dtype
 from shards.tar import Sample, TarWriter
 
 
@@ -67,7 +68,7 @@ def write_dataset(
                     length = int(rng.integers(frames[0], frames[1] + 1))
                     swing = np.sin(np.arange(length)).reshape(-1, *[1] * len(frame_shape))
                     noise = rng.normal(size=(length, *frame_shape))
-                    array = (2 * patterns[label] * swing + noise).astype(DTYPES[dtype])
+                    array = (2 * patterns[label] * swing + noise).astype(storage_dtype(dtype))
                     item = f"{split}-{label}-{copy // per_item}"
                     sample = Sample(
                         array=array,

@@ -1,0 +1,63 @@
+"""What is on disk beside the shards: file names, columns, storage types. docs/FORMAT.md says it in full."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+VERSION: Final = 1
+DATASET_FILE: Final = "dataset.json"
+MANIFEST_FILE: Final = "manifest.arrow"
+
+# Storage types that reach the device as they are.
+DTYPES: Final = ("float16", "float32", "float64", "bfloat16")
+
+_NAMED = pa.dictionary(pa.int32(), pa.large_string())
+SCHEMA: Final = pa.schema(
+    [
+        pa.field("split", _NAMED, nullable=False),
+        pa.field("shard", _NAMED, nullable=False),
+        pa.field("offset", pa.int64(), nullable=False),
+        pa.field("nbytes", pa.int64(), nullable=False),
+        pa.field("frames", pa.int64(), nullable=False),
+        pa.field("label", pa.int32(), nullable=False),
+        pa.field("class", _NAMED, nullable=False),
+        pa.field("item", _NAMED, nullable=False),
+        pa.field("id", pa.large_string(), nullable=False),
+        pa.field("checksum", pa.uint64(), nullable=False),
+    ]
+)
+
+
+def storage_dtype(name: str) -> np.dtype[Any]:
+    """The little-endian numpy type of a name in DTYPES."""
+    if name == "bfloat16":
+        # numpy has none of its own, and this import costs 0.4 s.
+        import ml_dtypes  # noqa: PLC0415
+
+        return np.dtype(ml_dtypes.bfloat16)
+    return np.dtype(name).newbyteorder("<")
+
+
+@dataclass(frozen=True, kw_only=True)
+class DatasetInfo:
+    """What holds for all samples alike.
+
+    dtype         one of DTYPES: how payloads are stored (C order, little-endian)
+    frame_shape   shape of one frame, (128,) for 128 mel bands; () for 1-D samples
+    classes       class names; the position is the label
+    options       how the shards were made, for people to read
+    """
+
+    dtype: str
+    frame_shape: tuple[int, ...]
+    classes: tuple[str, ...]
+    options: Mapping[str, Any]
+
+    @property
+    def frame_bytes(self) -> int:
+        """Bytes of one frame."""
+        return storage_dtype(self.dtype).itemsize * math.prod(self.frame_shape)
