@@ -8,7 +8,6 @@ import datetime as dt
 import unicodedata
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from sys import intern
 from typing import Final, NamedTuple
 
 from pipeline.rejects import Reject
@@ -80,19 +79,36 @@ class Labelled(NamedTuple):
     notes: list[str]
 
 
+class _Known(dict[str, str]):
+    """The labels of text cells met so far: classes and items come again and again."""
+
+    def __missing__(self, cell: str) -> str:
+        label = self[cell] = _text(cell)
+        return label
+
+
 def read_labels(table: Table, picks: Sequence[int]) -> Labelled:
     """The labels in the picked columns (class, item, id and perhaps split) of every row."""
     good: list[Labels] = []
     bad: dict[int, Sequence[object]] = {}
-    spelled: defaultdict[str, set[object]] = defaultdict(set)
+    class_texts, item_texts, numbers = _Known(), _Known(), defaultdict[str, set[object]](set)
+    class_pick, item_pick, id_pick, *split_pick = picks
     for number, cells in table.rows:
         try:
-            class_name, item, id_, *split = [label_of(cells[pick]) for pick in picks]
+            cell, other = cells[class_pick], cells[item_pick]
+            class_name = class_texts[cell] if isinstance(cell, str) else label_of(cell)
+            item = item_texts[other] if isinstance(other, str) else label_of(other)
+            id_ = label_of(cells[id_pick])
+            split = label_of(cells[split_pick[0]]) if split_pick else None
         except (BadCellError, IndexError):
             bad[number] = cells
             continue
-        spelled[class_name].add(cells[picks[0]])
-        good.append((number, intern(class_name), intern(item), id_, split[0] if split else None))
+        if not isinstance(cell, str):
+            numbers[class_name].add(cell)
+        good.append((number, class_name, item, id_, split))
+    spelled: defaultdict[str, set[object]] = defaultdict(set, numbers)
+    for cell, class_name in class_texts.items():
+        spelled[class_name].add(cell)
     faults = {number: _faults(cells, picks) for number, cells in bad.items()}
     blanks = [(row, pick) for row, found in faults.items() for pick, what in found.items() if what == "blank"]
     for (row, pick), what in (explain(table, blanks) if blanks else {}).items():
