@@ -7,7 +7,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from shards import DataError, World
+from shards import DataError
 from shards.atomic import atomic_file
 
 LATEST: Final = "latest.pt"
@@ -22,8 +22,8 @@ def save_checkpoint(path: Path, state: dict[str, Any]) -> None:
         torch.save({"version": VERSION} | state, file)
 
 
-def load_checkpoint(path: Path, *, fingerprint: str, world: World) -> dict[str, Any]:
-    """Read a checkpoint onto the CPU; refuses one of other data or another number of ranks."""
+def load_checkpoint(path: Path) -> dict[str, Any]:
+    """Read a checkpoint onto the CPU; refuses one that is damaged or that another version has written."""
     try:
         state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:
@@ -35,16 +35,6 @@ def load_checkpoint(path: Path, *, fingerprint: str, world: World) -> dict[str, 
         raise DataError(
             f"{path}: a checkpoint of version {state.get('version')}, this program goes on from version {VERSION}: "
             "take another RUN folder, or the headrace that wrote it"
-        )
-    if state["fingerprint"] != fingerprint:
-        raise DataError(
-            f"{path}: made with data {state['fingerprint']}, but the shards now are {fingerprint}: a run goes on "
-            "with the data it began with; point SHARDS at that, or take another RUN folder"
-        )
-    if state["world_size"] != world.size:
-        raise DataError(
-            f"{path}: made by {state['world_size']} ranks, now there are {world.size}: use "
-            f"GPUS={state['world_size']}, or take another RUN folder"
         )
     return state
 

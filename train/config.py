@@ -140,17 +140,7 @@ def write_config(config: TrainConfig) -> None:
 
 def build_model(config: TrainConfig, data: Manifest) -> nn.Module:
     """Construct the network; one that has `frame_shape` or `classes` arguments is told them."""
-    module, _, name = config.model.rpartition(".")
-    try:
-        home = import_module(module)
-        kind: Any = getattr(home, name, None)
-        if kind is None:
-            raise ImportError(f"module {module!r} has no attribute {name!r}")
-    except (ImportError, ValueError) as error:
-        raise ConfigError(
-            f"--model {config.model}: {error}; give a class path that Python can import from here, as in "
-            "train.models.CNN or my_package.my_file.Net"
-        ) from error
+    kind = _at(config.model)
     known = {"frame_shape": data.info.frame_shape, "classes": len(data.classes)}
     told = {key: value for key, value in known.items() if key in signature(kind).parameters} | config.model_options
     try:
@@ -161,3 +151,16 @@ def build_model(config: TrainConfig, data: Manifest) -> nn.Module:
     if not isinstance(model, nn.Module):
         raise ConfigError(f"--model {config.model}: found {type(model).__name__}, which is not a torch.nn.Module")
     return model
+
+
+def _at(path: str) -> Any:
+    """What a class path names; refuses one that Python cannot import, or that names nothing."""
+    module, _, name = path.rpartition(".")
+    hint = "give a class path that Python can import from here, as in train.models.CNN or my_package.my_file.Net"
+    try:
+        home = import_module(module)
+    except (ImportError, ValueError) as error:
+        raise ConfigError(f"--model {path}: {error}; {hint}") from error
+    if not hasattr(home, name):
+        raise ConfigError(f"--model {path}: module {module!r} has no attribute {name!r}; {hint}")
+    return getattr(home, name)

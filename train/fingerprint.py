@@ -61,7 +61,8 @@ def _likely_cause(found: Drift) -> str:
     if found.count * 2 > found.total:
         return (
             "Most of the model differs: gradients were not averaged (a loss computed around DDP.forward, a second "
-            "backward), the ranks began from different weights, or weights were loaded on some ranks only"
+            "backward), a rank skipped a step or has another learning rate, the ranks began from different weights, or "
+            "weights were loaded on some ranks only"
         )
     return (
         "Only a part differs: it was added, replaced or unfrozen after DDP was built, is changed by one rank alone, "

@@ -58,6 +58,10 @@ class Meter:
     def restart(self) -> None:
         """Begin to count now."""
         self._loss.zero_()
+        self.start_clock()
+
+    def start_clock(self) -> None:
+        """Begin to count time now; the loss of the interval so far stays."""
         self._samples = 0
         self._began = time.perf_counter()
         self._waited, self._bytes = self._loader.wait_seconds, self._loader.bytes_read
@@ -73,7 +77,7 @@ class Meter:
 
     def load_state(self, state: list[float]) -> None:
         """Go on adding to the loss of an interrupted interval; its time is not ours."""
-        self._loss.copy_(torch.tensor(state))
+        self._loss.copy_(torch.tensor(state, dtype=torch.float64))
 
     def read(self) -> Reading:
         """What all ranks did since `restart`, which this is too."""
@@ -118,7 +122,12 @@ class RunLog:
             return
         self._file.write(json.dumps({"step": step, "kind": kind} | values).encode() + b"\n")
         self._file.flush()
-        for name, value in values.items():
+        ranks = {
+            f"rank {rank}/{name}": value
+            for rank, rates in enumerate(values.get("ranks", ()))
+            for name, value in rates.items()
+        }
+        for name, value in (values | ranks).items():
             if isinstance(value, int | float):
                 self._board.add_scalar(f"{kind}/{name}", value, step)
 

@@ -16,6 +16,14 @@ class Plain(nn.Module):
     """A user's model that asks for nothing."""
 
 
+class Broken(nn.Module):
+    """A user's model with a mistake in its constructor."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear("8" + 8, 2)  # type: ignore[operator]
+
+
 def config(tmp_path: Path, **changes: object) -> TrainConfig:
     return TrainConfig(shards=tmp_path / "data", run_folder=tmp_path, **changes)  # type: ignore[arg-type]
 
@@ -38,6 +46,16 @@ def test_what_decides_the_weights_may_not_change(tmp_path: Path) -> None:
     config(tmp_path, epochs=99, threads=1, log_every=1).refuse_other(saved)
     with pytest.raises(ConfigError, match=r"seed was 0, is 1; lr was 0.001, is 0.1"):
         config(tmp_path, seed=1, lr=0.1).refuse_other(saved)
+
+
+def test_an_option_newer_than_the_run_had_its_default(tmp_path: Path) -> None:
+    """A run of an earlier version goes on, unless the new option is set to something else."""
+    saved = config(tmp_path).plain()
+    del saved["clip_norm"]
+
+    config(tmp_path).refuse_other(saved)
+    with pytest.raises(ConfigError, match="clip_norm was None, is 1"):
+        config(tmp_path, clip_norm=1.0).refuse_other(saved)
 
 
 def test_epochs_of_a_cosine_may_not_change(tmp_path: Path) -> None:
@@ -82,3 +100,19 @@ def test_a_class_path_that_is_no_model_is_refused(tmp_path: Path, model: str, me
 
     with pytest.raises(ConfigError, match=message):
         build_model(config(tmp_path, model=model), data)
+
+
+def test_an_option_the_model_does_not_have_is_refused(tmp_path: Path) -> None:
+    """With all that the constructor would have been given."""
+    data = write_dataset(tmp_path / "data")
+
+    with pytest.raises(ConfigError, match=r"train.models.CNN with .*'wings': 2.*unexpected keyword argument 'wings'"):
+        build_model(config(tmp_path, model_options={"wings": 2}), data)
+
+
+def test_a_mistake_inside_a_constructor_keeps_its_traceback(tmp_path: Path) -> None:
+    """It is the user's code that is wrong, not an option."""
+    data = write_dataset(tmp_path / "data")
+
+    with pytest.raises(TypeError, match="can only concatenate str"):
+        build_model(config(tmp_path, model=f"{__name__}.Broken"), data)

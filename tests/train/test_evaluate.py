@@ -6,12 +6,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from shards import Crop, EvaluationSampler, Manifest
+from shards import ConfigError, Crop, EvaluationSampler, Manifest
 from shards.loader import Loader
 from shards.reader import Reader
 from tests.support.datasets import write_dataset
 from tests.support.ranks import run_ranks
-from train.evaluate import Evaluation, evaluate, share_buffers
+from train.evaluate import Evaluation, check_scores, evaluate, share_buffers
 from train.objective import Objective
 from train.world import Place
 
@@ -85,3 +85,42 @@ def _shared_mean(place: Place) -> float:
     norm.running_mean.fill_(float(place.world.rank))  # type: ignore[union-attr]
     share_buffers(norm)
     return float(norm.running_mean.sum())  # type: ignore[union-attr]
+
+
+class LossOnly(nn.Module):
+    """A model that has its own loss, and no forward."""
+
+    def compute_loss(self, features: Tensor, labels: Tensor) -> Tensor:
+        return features.mean() + labels.sum()
+
+
+class Flat(nn.Module):
+    """A model whose forward gives no logits, and that has no loss."""
+
+    def forward(self, features: Tensor) -> Tensor:
+        return features
+
+
+def test_scores_are_tried_before_the_first_step(tmp_path: Path) -> None:
+    """One score a class is accepted in any storage type; another number is refused, with both."""
+    few, many = (
+        write_dataset(tmp_path / str(classes), classes=classes, items=1, dtype="bfloat16") for classes in (4, 6)
+    )
+    objective = Objective(Linear()).train()
+
+    assert check_scores(objective, few, frames=12, device=torch.device("cpu")) is None
+    assert objective.training
+    with pytest.raises(ConfigError, match="gives 4 scores, but the data has 6 classes"):
+        check_scores(objective, many, frames=12, device=torch.device("cpu"))
+
+
+def test_a_model_of_losses_alone_is_trained_but_not_evaluated(tmp_path: Path) -> None:
+    """The reason is returned; without a loss of its own the model is refused."""
+    data = write_dataset(tmp_path, items=1)
+
+    reason = check_scores(Objective(LossOnly()), data, frames=12, device=torch.device("cpu"))
+
+    assert reason is not None
+    assert reason.startswith("LossOnly has a loss but no (batch, classes) logits")
+    with pytest.raises(ConfigError, match=r"Flat.forward gave shape \(2, 12, 8\)"):
+        check_scores(Objective(Flat()), data, frames=12, device=torch.device("cpu"))

@@ -117,6 +117,45 @@ def test_a_second_backward_after_one_forward_is_refused(ddp: GuardedDDP) -> None
         loss.backward()
 
 
+def test_a_bare_call_that_is_not_trained_on_takes_no_blame(ddp: GuardedDDP) -> None:
+    """A look at the logits with gradients on, then a second backward: the second backward is what is named."""
+    ddp.module.model(batch(0)[0])
+    loss = ddp(*batch(0))
+    loss.backward(retain_graph=True)
+
+    with pytest.raises(LocalGradientError, match=r"^second backward\(\)"):
+        loss.backward()
+
+
+def test_a_backward_outside_no_sync_of_a_forward_inside_is_refused(ddp: GuardedDDP) -> None:
+    """The wrong half in `no_sync`: nothing would be averaged."""
+    with ddp.no_sync():
+        loss = ddp(*batch(0))
+
+    with pytest.raises(LocalGradientError, match=r"^forward inside no_sync, backward\(\) outside"):
+        loss.backward()
+
+
+def test_a_models_own_method_is_named_without_an_objective_too() -> None:
+    """A user's own loop that wraps the bare network."""
+    with joined(device="cpu", cpu_threads=1):
+        ddp = GuardedDDP(Small())
+        with pytest.raises(LocalGradientError, match=r"^Small.compute_loss was called"):
+            ddp.module.compute_loss(batch(0)[0], batch(0)[2]).backward()
+
+
+def test_a_parameter_without_gradient_is_named_before_the_step(ddp: GuardedDDP) -> None:
+    """DDP waits for it and averages nothing; a frozen one is not missed."""
+    ddp(*batch(0)).backward()
+    ddp.check_gradients()
+    ddp.module.model.scale.grad = None
+
+    with pytest.raises(LocalGradientError, match=r"^1 parameters have no gradient, the first is model.scale"):
+        ddp.check_gradients()
+    ddp.module.model.scale.requires_grad_(False)
+    ddp.check_gradients()
+
+
 def test_accumulation_inside_no_sync_is_allowed(ddp: GuardedDDP) -> None:
     """Forward and backward inside `no_sync`, then a synchronised one: the documented way."""
     with ddp.no_sync():

@@ -39,14 +39,16 @@ def test_a_reading_has_the_mean_loss_and_every_rank(tmp_path: Path) -> None:
 
 def test_lines_after_the_checkpoint_are_cut_off(tmp_path: Path) -> None:
     """A run killed at step 7 and going on from step 4 has each step once; a torn last line is dropped."""
-    log = RunLog(tmp_path, first=True, step=0)
+    log = RunLog(tmp_path, first=True, step=0, position=0)
+    position = 0
     for step in range(1, 8):
         log.write(step, "train", {"loss": 1.0})
+        position = log.position if step == 4 else position
     log.close()
     with (tmp_path / METRICS_FILE).open("a") as file:
         file.write('{"step": 8, "ki')
 
-    log = RunLog(tmp_path, first=True, step=4)
+    log = RunLog(tmp_path, first=True, step=4, position=position)
     log.write(5, "train", {"loss": 2.0})
     log.close()
 
@@ -56,8 +58,37 @@ def test_lines_after_the_checkpoint_are_cut_off(tmp_path: Path) -> None:
 
 def test_other_ranks_write_nothing(tmp_path: Path) -> None:
     """Rank 0 alone has a log."""
-    log = RunLog(tmp_path, first=False, step=0)
+    log = RunLog(tmp_path, first=False, step=0, position=0)
     log.write(1, "train", {"loss": 1.0})
     log.close()
 
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_that_lost_lines_is_gone_on_with(tmp_path: Path) -> None:
+    """A log that is shorter than the checkpoint says is not filled up with zeros."""
+    log = RunLog(tmp_path, first=True, step=4, position=1000)
+    log.write(5, "train", {"loss": 2.0})
+    log.close()
+
+    assert json.loads((tmp_path / METRICS_FILE).read_text())["step"] == 5
+
+
+def test_an_interrupted_interval_has_the_loss_of_a_whole_one(tmp_path: Path) -> None:
+    """Two batches, saved and restored between them: the mean of both, to the last bit."""
+    [(whole, broken)] = run_ranks(interrupted, 1, write_dataset(tmp_path).folder)
+
+    assert broken.loss == whole.loss
+    assert broken.samples_per_second > 0
+
+
+def interrupted(place: Place, folder: Path) -> tuple[Reading, Reading]:
+    data = Manifest.open(folder)
+    loader = Loader(data, EvaluationSampler(data.split("val"), batch_size=4), crop=Crop(frames=8))
+    whole, before, after = (Meter(loader, place.device) for _ in range(3))
+    for meter in (whole, before):
+        meter.add(torch.tensor(0.1), 3)  # a sum that float32 cannot hold
+    after.load_state(before.state())
+    for meter in (whole, after):
+        meter.add(torch.tensor(0.7), 5)
+    return whole.read(), after.read()

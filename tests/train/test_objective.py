@@ -48,6 +48,33 @@ def test_a_models_own_loss_is_used() -> None:
     assert torch.equal(Objective(OwnLoss())(FEATURES, LENGTHS, LABELS), FEATURES.mean() + 2)
 
 
+class OwnLossOfTargets(Logits):
+    def compute_loss(self, features: Tensor, targets: Tensor) -> Tensor:
+        return features.mean() + targets.sum()
+
+
+class LossInDict(Logits):
+    def compute_loss(self, features: Tensor, labels: Tensor) -> dict[str, Tensor]:
+        return {"loss": features.mean()}
+
+
+class LossPerSample(Logits):
+    def compute_loss(self, features: Tensor, labels: Tensor) -> Tensor:
+        return features.mean((1, 2))
+
+
+def test_labels_may_have_any_name() -> None:
+    """The second argument gets them if none is called `labels`."""
+    assert torch.equal(Objective(OwnLossOfTargets())(FEATURES, LENGTHS, LABELS), FEATURES.mean() + 2)
+
+
+@pytest.mark.parametrize(("model", "found"), [(LossInDict, "dict"), (LossPerSample, r"shape \(3,\)")])
+def test_a_loss_that_is_no_scalar_is_refused(model: type[nn.Module], found: str) -> None:
+    """The message says what compute_loss gave."""
+    with pytest.raises(ConfigError, match=rf"{model.__name__}.compute_loss gave {found}: a scalar loss is needed"):
+        Objective(model())(FEATURES, LENGTHS, LABELS)
+
+
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
 def test_features_are_widened_to_float32(dtype: torch.dtype) -> None:
     """Whatever they are stored as, the model sees float32."""
