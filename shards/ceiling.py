@@ -40,7 +40,7 @@ class Ceiling:
         self._reads = ranges
         self._files = {path: os.open(path, os.O_RDONLY) for path in {path for path, _, _ in self._reads}}
         longest = max(nbytes for _, _, nbytes in self._reads)
-        self._ring = Ring(places, longest, lambda _address, _nbytes: None)
+        self._ring = Ring(places, longest)
         self._places = [self._ring.lend_another().data for _ in range(places)]
 
     def run(self) -> Turn:

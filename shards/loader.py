@@ -105,7 +105,7 @@ class Loader:
         self._dtype = storage_dtype(data.info.dtype)
         nbytes = sampler.batch_size * crop.count * crop.longest(data.frames) * self._frame_bytes
         # One slot more than is read ahead: the batch in the caller's hands.
-        self._ring = Ring(prefetch + 1, max(1, nbytes), self._transfer.prepare)
+        self._ring = Ring(prefetch + 1, max(1, nbytes), self._transfer.prepare, self._transfer.forget)
         self._handed_out = 0
 
     def __len__(self) -> int:
@@ -181,8 +181,7 @@ class Loader:
 
     def _batch(self, work: Work) -> Batch:
         began = time.perf_counter()
-        tensors = work.wait()
+        sent = work.wait()
         self.wait_seconds += time.perf_counter() - began
-        self._transfer.receive(tensors)
-        features, lengths, labels = tensors
+        features, lengths, labels = self._transfer.receive(sent)
         return Batch(features=features, lengths=lengths, labels=labels, rows=torch.from_numpy(work.rows))

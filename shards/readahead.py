@@ -7,11 +7,10 @@ from typing import Any, Self, final
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor
 
 from shards.deal import Ints
 from shards.reader import Reader
-from shards.transfer import Transfer, as_tensor
+from shards.transfer import Sent, Transfer, as_tensor
 
 
 @final
@@ -28,7 +27,7 @@ class Work:
         self._lock = threading.Lock()
         self._done = threading.Event()
         self._error: Exception | None = None
-        self._tensors: list[Tensor] = []
+        self._sent = Sent(tensors=[])
 
     def __len__(self) -> int:
         return len(self._parts)
@@ -48,18 +47,18 @@ class Work:
         if last:
             self._send(transfer)
 
-    def wait(self) -> list[Tensor]:
-        """Features, lengths and labels on the device, or the error that reading them met."""
+    def wait(self) -> Sent:
+        """Features, lengths and labels once they are sent, or the error that reading them met."""
         self._done.wait()
         if self._error is not None:
             raise self._error
-        return self._tensors
+        return self._sent
 
     def _send(self, transfer: Transfer) -> None:
         try:
             if self._error is None:
                 arrays = self._features, self._counts, self._labels
-                self._tensors = transfer.send([as_tensor(array) for array in arrays])
+                self._sent = transfer.send([as_tensor(array) for array in arrays])
         except Exception as error:  # noqa: BLE001 - as above
             self._error = error
         self._done.set()

@@ -2,6 +2,7 @@
 
 import logging
 import mmap
+import weakref
 from collections import deque
 from collections.abc import Callable
 from typing import Any, Final, final
@@ -47,12 +48,23 @@ class _Loan:
 
 @final
 class Ring:
-    """`slots` pieces of memory of `nbytes` bytes each; `prepare(address, nbytes)` is called on each new one."""
+    """`slots` pieces of memory of `nbytes` bytes each.
 
-    def __init__(self, slots: int, nbytes: int, prepare: Callable[[int, int], None]) -> None:
+    prepare    called with (address, nbytes) of each new one
+    forget     called with the address before one is given back to the system
+    """
+
+    def __init__(
+        self,
+        slots: int,
+        nbytes: int,
+        prepare: Callable[[int, int], None] = lambda _address, _nbytes: None,
+        forget: Callable[[int], None] = lambda _address: None,
+    ) -> None:
         self.nbytes = nbytes
         self.slots = 0
         self._prepare = prepare
+        self._forget = forget
         self._free: deque[_Slot] = deque()
         self._warned = False
         for _ in range(slots):
@@ -83,5 +95,7 @@ class Ring:
     def _allocate(self) -> None:
         slot = _Slot(self.nbytes)
         self._prepare(slot.address, slot.nbytes)
+        # Runs while the slot's memory is still mapped; at the end of the process the system does it.
+        weakref.finalize(slot, self._forget, slot.address).atexit = False
         self.slots += 1
         self._free.append(slot)

@@ -1,11 +1,22 @@
 """From a batch in host memory to the device of the training."""
 
+from collections import deque
+from dataclasses import dataclass
 from typing import Any, Protocol, final
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Sent:
+    """A batch on the device, or on its way there until `event` has happened."""
+
+    tensors: list[Tensor]
+    event: torch.cuda.Event | None = None
 
 
 class Transfer(Protocol):
@@ -15,12 +26,16 @@ class Transfer(Protocol):
         """Make new batch memory ready to be sent from."""
         ...
 
-    def send(self, tensors: list[Tensor]) -> list[Tensor]:
+    def forget(self, address: int) -> None:
+        """Undo `prepare`: the memory is about to go."""
+        ...
+
+    def send(self, tensors: list[Tensor]) -> Sent:
         """Begin to move `tensors` (contiguous, in prepared memory or small)."""
         ...
 
-    def receive(self, tensors: list[Tensor]) -> None:
-        """Make what `send` returned safe to use on the current stream."""
+    def receive(self, sent: Sent) -> list[Tensor]:
+        """What was sent, safe to use on the current stream."""
         ...
 
     def reclaim(self, *, wait: bool) -> None:
@@ -35,12 +50,16 @@ class ToHost:
     def prepare(self, address: int, nbytes: int) -> None:
         """Nothing to do."""
 
-    def send(self, tensors: list[Tensor]) -> list[Tensor]:
-        """The same tensors."""
-        return tensors
-
-    def receive(self, tensors: list[Tensor]) -> None:
+    def forget(self, address: int) -> None:
         """Nothing to do."""
+
+    def send(self, tensors: list[Tensor]) -> Sent:
+        """The same tensors."""
+        return Sent(tensors=tensors)
+
+    def receive(self, sent: Sent) -> list[Tensor]:
+        """The same tensors."""
+        return sent.tensors
 
     def reclaim(self, *, wait: bool) -> None:
         """Nothing to do: a slot is free when the caller lets it go."""
@@ -58,42 +77,51 @@ class ToCuda:
     def __init__(self, device: torch.device) -> None:
         self._device = device
         self._stream = torch.cuda.Stream(device)
-        self._sent: list[tuple[torch.cuda.Event, list[Tensor]]] = []
-        self._events: dict[int, torch.cuda.Event] = {}
+        # Host side of copies under way, in order; threads append, the training thread takes off.
+        self._under_way: deque[tuple[torch.cuda.Event, list[Tensor]]] = deque()
 
     def prepare(self, address: int, nbytes: int) -> None:
         """Page-lock the slot, so that its copy needs neither the CPU nor a bounce buffer."""
-        with torch.cuda.device(self._device):
-            runtime: Any = torch.cuda.cudart()
-            code = int(runtime.cudaHostRegister(address, nbytes, 0))
+        code = self._runtime("cudaHostRegister", address, nbytes, 0)
         if code:
             raise RuntimeError(
                 f"cudaHostRegister of {nbytes / 1e6:.1f} MB failed with code {code}: too little lockable memory "
                 "(ulimit -l); use a smaller prefetch or batch"
             )
 
-    def send(self, tensors: list[Tensor]) -> list[Tensor]:
+    def forget(self, address: int) -> None:
+        """Release the page-lock, or the next memory at this address could not be locked."""
+        self._runtime("cudaHostUnregister", address)
+
+    def send(self, tensors: list[Tensor]) -> Sent:
         """Queue the copies on the side stream."""
         with torch.cuda.device(self._device), torch.cuda.stream(self._stream):
             moved = [tensor.to(self._device, non_blocking=True) for tensor in tensors]
             event = torch.cuda.Event()
             event.record(self._stream)
-        self._events[id(moved[0])] = event
-        self._sent.append((event, tensors))
-        return moved
+        self._under_way.append((event, tensors))
+        return Sent(tensors=moved, event=event)
 
-    def receive(self, tensors: list[Tensor]) -> None:
+    def receive(self, sent: Sent) -> list[Tensor]:
         """Order the current stream behind the copy, and the memory's reuse behind the current stream."""
         stream = torch.cuda.current_stream(self._device)
-        stream.wait_event(self._events.pop(id(tensors[0])))
-        for tensor in tensors:
+        if sent.event is not None:
+            stream.wait_event(sent.event)
+        for tensor in sent.tensors:
             tensor.record_stream(stream)
+        return sent.tensors
 
     def reclaim(self, *, wait: bool) -> None:
         """Drop the host side of every finished copy."""
-        if wait and self._sent:
-            self._sent[0][0].synchronize()
-        self._sent = [(event, tensors) for event, tensors in self._sent if not event.query()]
+        if wait and self._under_way:
+            self._under_way[0][0].synchronize()
+        while self._under_way and self._under_way[0][0].query():
+            self._under_way.popleft()
+
+    def _runtime(self, function: str, *arguments: int) -> int:
+        with torch.cuda.device(self._device):
+            runtime: Any = torch.cuda.cudart()
+            return int(getattr(runtime, function)(*arguments))
 
 
 def transfer_to(device: torch.device) -> Transfer:

@@ -10,7 +10,7 @@ from shards.ring import Ring
 
 
 def ring_of(slots: int, nbytes: int = 4096) -> Ring:
-    return Ring(slots, nbytes, lambda _address, _nbytes: None)
+    return Ring(slots, nbytes)
 
 
 def test_slots_begin_on_a_page() -> None:
@@ -67,11 +67,15 @@ def test_keeping_all_slots_allocates_another_and_warns_once(caplog: pytest.LogCa
     assert "all 2 batch buffers are kept by the caller" in caplog.text
 
 
-def test_every_new_slot_is_prepared() -> None:
-    """On CUDA that is page-locking; a slot added later must not be forgotten."""
+def test_every_slot_is_prepared_and_forgotten() -> None:
+    """On CUDA that is page-locking; a slot added later is not left out, and none outlives its last view."""
     prepared: list[int] = []
-    ring = Ring(1, 4096, lambda _address, nbytes: prepared.append(nbytes))
+    forgotten: list[int] = []
+    ring = Ring(1, 4096, lambda address, _nbytes: prepared.append(address), forgotten.append)
 
     kept = [ring.lend_another(), ring.lend_another()]
-
-    assert len(kept) == len(prepared) == 2
+    assert len(prepared) == 2
+    del ring
+    assert forgotten == []
+    del kept
+    assert sorted(forgotten) == sorted(prepared)
