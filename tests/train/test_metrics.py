@@ -5,12 +5,13 @@ from pathlib import Path
 
 import pytest
 import torch
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from shards import Crop, EvaluationSampler, Manifest
 from shards.loader import Loader
 from tests.support.datasets import write_dataset
 from tests.support.ranks import run_ranks
-from train.metrics import METRICS_FILE, Meter, Reading, RunLog
+from train.metrics import METRICS_FILE, Meter, Rate, Reading, RunLog
 from train.world import Place
 
 
@@ -92,3 +93,21 @@ def interrupted(place: Place, folder: Path) -> tuple[Reading, Reading]:
     for meter in (whole, after):
         meter.add(torch.tensor(0.7), 5)
     return whole.read(), after.read()
+
+
+def test_tensorboard_has_the_rates_of_every_rank(tmp_path: Path) -> None:
+    """Samples/s and data wait rank by rank, beside the loss of all."""
+    rates = [Rate(samples_per_second=10.0 * (rank + 1), data_wait=0.5, gb_per_second=1.0) for rank in range(2)]
+    log = RunLog(tmp_path, first=True, step=0, position=0)
+    log.write_reading(3, 0, Reading(loss=2.0, ranks=rates), lr=0.1)
+    log.close()
+
+    board = EventAccumulator(str(tmp_path / "tensorboard")).Reload()
+    last = {name: board.Scalars(name)[-1] for name in board.Tags()["scalars"]}
+
+    assert {name: last[name].value for name in ("train/loss", "train/samples_per_second")} == {
+        "train/loss": 2.0,
+        "train/samples_per_second": 30.0,
+    }
+    assert [last[f"train/rank {rank}/samples_per_second"].value for rank in range(2)] == [10.0, 20.0]
+    assert last["train/rank 1/data_wait"].step == 3
