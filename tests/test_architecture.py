@@ -10,7 +10,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 PACKAGES = ("pipeline", "shards", "train")
 SOURCES = sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
-TORCH_FILES = {"shards/loader.py", "shards/readahead.py", "shards/transfer.py"}
+TORCH_FILES = {"shards/loader.py", "shards/transfer.py"}
 
 
 def imports_of(path: Path) -> set[str]:
