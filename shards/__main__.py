@@ -43,7 +43,7 @@ def bench_table(config: BenchConfig, results: list[RankResult]) -> Table:
     """One row a rank, and their sum."""
     cache = "cold" if config.cold else "warm"
     table = Table(
-        title=f"{config.shards}: batches of {config.batch_size} x {config.frames:,} frames, "
+        title=f"{config.shards}: batches of {config.batch_size} x at most {config.frames:,} frames, "
         f"{config.threads} threads a rank, {cache} page cache, {config.device}",
         caption="ceiling: the same byte ranges read by bare preadv with the same threads, in turns with the loader",
     )

@@ -45,7 +45,7 @@ class BenchConfig:
     samples_per_class: int = 4
     """samples of each class in a batch"""
     frames: int = 10_000
-    """frames of each crop; a shorter sample is taken whole"""
+    """frames of each crop, or of the longest sample if that is less; a shorter one is taken whole"""
     threads: int = 4
     """reading threads of each rank, for the loader and for the ceiling"""
     prefetch: int = 4
@@ -131,8 +131,9 @@ def _rank_main(config: BenchConfig, rank: int, barrier: Barrier, results: "mp.Qu
 
 def _measure(config: BenchConfig, world: World, barrier: Barrier) -> RankResult:
     data = Manifest.open(config.shards)
+    selection = data.split(config.split)
     sampler = BalancedSampler(
-        data.split(config.split),
+        selection,
         batch_size=config.batch_size,
         samples_per_class=config.samples_per_class,
         world=world,
@@ -141,7 +142,8 @@ def _measure(config: BenchConfig, world: World, barrier: Barrier) -> RankResult:
     loader = Loader(
         data,
         FirstSteps(sampler, config.steps),
-        crop=Crop(frames=config.frames),
+        # Longer than every sample would measure how fast zeros are written.
+        crop=Crop(frames=min(config.frames, int(data.frames[selection.rows].max()))),
         device=f"cuda:{world.rank}" if config.device == "cuda" else "cpu",
         threads=config.threads,
         prefetch=config.prefetch,

@@ -51,7 +51,7 @@ class TrainConfig:
     disjoint: Literal["auto", "class", "sample"] = "auto"
     """what ranks never share in an epoch: classes, or groups of samples; auto: classes if they suffice"""
     frames: int = 1000
-    """frames of a training crop; shorter samples are padded with zeros"""
+    """frames of a crop, or of the longest sample if that is less; shorter ones are padded with zeros"""
     train_split: str = "train"
     """split that is trained on"""
     seed: int = 0

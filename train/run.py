@@ -159,20 +159,24 @@ class Run:
         )
         for line in (repr(self.data), *sampler.describe()):
             self.display.say(line)
-        return self._loader(sampler, Crop(frames=config.frames))
+        return self._loader(sampler, Crop(frames=self._frames()))
 
     def _evaluation_loader(self) -> Loader | None:
         config = self.config
         if config.eval_split not in self.data.splits:
             self.display.say(f"no split {config.eval_split!r} in this dataset: nothing is evaluated")
             return None
-        obstacle = check_scores(self.objective, self.data, frames=config.frames, device=self.place.device)
+        obstacle = check_scores(self.objective, self.data, frames=self._frames(), device=self.place.device)
         if obstacle is not None:
             self.display.say(f"{obstacle}: nothing is evaluated")
             return None
         selection = self.data.split(config.eval_split)
         sampler = EvaluationSampler(selection, batch_size=config.eval_batch_size, world=self.place.world)
-        return self._loader(sampler, Crop(frames=config.frames, where="even", count=config.eval_crops))
+        return self._loader(sampler, Crop(frames=self._frames(), where="even", count=config.eval_crops))
+
+    def _frames(self) -> int:
+        """Frames of a crop: more than the longest sample has would be zeros in every batch."""
+        return min(self.config.frames, int(self.data.frames.max()))
 
     def _loader(self, sampler: BalancedSampler | EvaluationSampler, crop: Crop) -> Loader:
         return Loader(
