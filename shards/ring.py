@@ -18,9 +18,8 @@ class _Slot:
     """Page-aligned anonymous memory of exactly `nbytes`."""
 
     def __init__(self, nbytes: int) -> None:
-        self.memory = mmap.mmap(-1, nbytes)
-        # Huge pages: a batch of 160 MB is 80 pages to the TLB and to first use, not 40,000.
-        self.memory.madvise(mmap.MADV_HUGEPAGE)
+        # Private: a forked child must not read into the batches of its parent.
+        self.memory = mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         self.address = np.frombuffer(self.memory, np.uint8).ctypes.data
         self.nbytes = nbytes
 

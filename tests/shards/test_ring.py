@@ -1,6 +1,7 @@
 """Lent memory comes back when nothing refers to it, and not before."""
 
 import logging
+import os
 
 import numpy as np
 import pytest
@@ -51,6 +52,22 @@ def test_autograd_keeps_the_slot() -> None:
     loss.backward()
     del loss
     assert ring.lend() is not None
+
+
+def test_a_forked_child_writes_into_memory_of_its_own() -> None:
+    """A loader used in a forked process does not read into the batches of its parent."""
+    ring = ring_of(1)
+    lent = ring.lend()
+    assert lent is not None
+    lent[:] = 1
+
+    child = os.fork()
+    if child == 0:
+        lent[:] = 2
+        os._exit(0)
+    os.waitpid(child, 0)
+
+    assert lent.max() == 1
 
 
 def test_keeping_all_slots_allocates_another_and_warns_once(caplog: pytest.LogCaptureFixture) -> None:
