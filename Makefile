@@ -26,17 +26,19 @@ help:  ## list the targets and their variables
 	@echo
 	@grep -hE '^[a-z-]+:.*  ## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*  ## (.*)/  \1\t\2/' | expand -t 14
 	@echo
-	@echo "variables (now):"
-	@echo "  GPUS=$(GPUS)                     ranks: one a GPU; without a GPU, processes on the CPU (gloo)"
-	@echo "  INDEX=$(INDEX)   the workbook (.xlsx), .csv or .parquet"
-	@echo "  FEATURES=$(FEATURES)  folder of the feature files, one <a_id>.npy a sample"
-	@echo "  SHARDS=$(SHARDS)      folder of the shards"
-	@echo "  SHARD_MB=$(SHARD_MB)             size of a shard"
-	@echo "  RUN=$(RUN)               folder of the run: config, metrics, checkpoints; run again to go on"
-	@echo "  MODEL=$(MODEL)    class path of the network"
-	@echo "  ARGS=                      more options for the command behind shards, verify, train, bench"
-	@echo "                             (make train ARGS=--help explains them)"
-	@echo "  PYTHON=$(PYTHON) VENV=$(VENV)     the interpreter (3.11 or later) and where packages are installed"
+	@echo "variables, as they are now:"
+	@printf '  %-32s %s\n' \
+	  'GPUS=$(GPUS)' 'ranks: one a GPU; without a GPU, processes on the CPU (gloo)' \
+	  'INDEX=$(INDEX)' 'the index: .xlsx, .csv or .parquet' \
+	  'FEATURES=$(FEATURES)' 'folder of the feature files, one <a_id>.npy a sample' \
+	  'SHARDS=$(SHARDS)' 'folder of the shards' \
+	  'SHARD_MB=$(SHARD_MB)' 'size of a shard, MiB' \
+	  'RUN=$(RUN)' 'folder of the run: config, metrics, checkpoints; run again to go on' \
+	  'MODEL=$(MODEL)' 'class path of the network' \
+	  'DEMO=$(DEMO)' 'folder of the demo corpus' \
+	  'ARGS=$(ARGS)' 'more options for the command behind a target; ARGS=--help explains them' \
+	  'PYTHON=$(PYTHON)' 'interpreter, 3.11 or later' \
+	  'VENV=$(VENV)' 'where everything is installed'
 
 $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -48,7 +50,7 @@ $(READY): pyproject.toml constraints.txt
 setup: $(READY)  ## make .venv and install everything
 
 $(DEMO)/index.xlsx: | $(READY)
-	$(BIN)/python -m pipeline demo --out $(DEMO)
+	$(BIN)/python -m pipeline demo --out $(DEMO) $(if $(filter demo,$(MAKECMDGOALS)),$(ARGS))
 
 demo: $(DEMO)/index.xlsx  ## make a small synthetic corpus with an Excel index in DEMO
 
