@@ -8,6 +8,7 @@ Nothing is ever unpickled.
 import io
 import math
 import os
+import stat
 from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -121,10 +122,22 @@ class Feature(NamedTuple):
     header: Header
 
 
+def _open(path: str) -> int:
+    """A descriptor of a regular file; raises DataError for a folder, a pipe or a device.
+
+    Opening a pipe would wait for someone to write to it, reading a device might never end.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise DataError("not a regular file but a folder, a pipe or a device; put the feature file in its place")
+    return descriptor
+
+
 def read_feature(folder: Path, path: str) -> Feature:
     """The header, size and time of one file, reading one page of it; raises DataError."""
     try:
-        descriptor = os.open(f"{folder}/{path}", os.O_RDONLY)
+        descriptor = _open(f"{folder}/{path}")
         try:
             status = os.fstat(descriptor)
             head = os.pread(descriptor, _PAGE, 0)
@@ -183,7 +196,7 @@ class FeatureReader:
             self._buffer = np.empty(size + size // 8, np.uint8)
         data = self._buffer[:size]
         try:
-            with (self._folder / path).open("rb", buffering=0) as file:
+            with os.fdopen(_open(f"{self._folder}/{path}"), "rb", buffering=0) as file:
                 status = os.fstat(file.fileno())
                 if (status.st_size, status.st_mtime_ns) != (size, mtime_ns):
                     raise DataError("changed while the shards were being built; run the same build again")

@@ -133,6 +133,26 @@ def test_headers_come_in_order_with_faults_in_their_places(tmp_path: Path) -> No
             assert "No such file" in str(feature)
 
 
+def test_what_is_not_a_regular_file_is_refused_without_waiting_for_it(tmp_path: Path) -> None:
+    """Opening a pipe waits for a writer, reading a device may never end: neither may hold up a build."""
+    os.mkfifo(tmp_path / "pipe.npy")
+    (tmp_path / "folder.npy").mkdir()
+    (tmp_path / "device.npy").symlink_to("/dev/zero")
+    for found in read_features(tmp_path, ["pipe.npy", "folder.npy", "device.npy"]):
+        assert "not a regular file" in str(found)
+
+
+def test_a_file_that_becomes_a_pipe_after_its_header_was_read_is_refused(tmp_path: Path) -> None:
+    """The build opens a file a second time, hours later perhaps."""
+    path = tmp_path / "x.npy"
+    np.save(path, GOOD)
+    feature = read_feature(tmp_path, "x.npy")
+    path.unlink()
+    os.mkfifo(path)
+    with pytest.raises(DataError, match="not a regular file"):
+        FeatureReader(tmp_path, feature.header.form, keep_non_finite=False).read(feature)
+
+
 def test_the_form_that_most_files_have_is_the_datasets_in_any_order(tmp_path: Path) -> None:
     """So the odd files are named, wherever they stand in the index."""
     for name, width in (("a", 3), ("b", 4), ("c", 4)):
