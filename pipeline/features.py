@@ -114,12 +114,19 @@ def _check_type(dtype: np.dtype[Any]) -> None:
 
 
 class Feature(NamedTuple):
-    """One file as it was when its header was read; the reader refuses it if it has changed since."""
+    """One file as it was when its header was read; the reader refuses it if it has changed since.
+
+    path    below the feature folder
+    size    bytes of the file, `mtime_ns` its time of change
+    form    as the sample will be stored, and so are its `frames` and `nbytes`
+    """
 
     path: str
     size: int
     mtime_ns: int
-    header: Header
+    form: Form
+    frames: int
+    nbytes: int
 
 
 def _open(path: str) -> int:
@@ -147,7 +154,9 @@ def read_feature(folder: Path, path: str) -> Feature:
             os.close(descriptor)
     except OSError as error:
         raise DataError(f"cannot be read ({error.strerror}); check the disk and the permissions") from error
-    return Feature(path, status.st_size, status.st_mtime_ns, read_header(head, status.st_size))
+    header = read_header(head, status.st_size)
+    nbytes = math.prod(header.shape) * header.dtype.itemsize
+    return Feature(path, status.st_size, status.st_mtime_ns, header.form, header.shape[0], nbytes)
 
 
 def read_features(folder: Path, paths: Sequence[str]) -> list[Feature | DataError]:
@@ -172,7 +181,7 @@ def read_features(folder: Path, paths: Sequence[str]) -> list[Feature | DataErro
 
 def common_form(features: Sequence[Feature | DataError]) -> Form | None:
     """The form that most files have, whatever their order; the smallest of several equally common."""
-    counts = Counter(feature.header.form for feature in features if isinstance(feature, Feature))
+    counts = Counter(feature.form for feature in features if isinstance(feature, Feature))
     return min(counts, key=lambda form: (-counts[form], form), default=None)
 
 
@@ -191,7 +200,7 @@ class FeatureReader:
 
         Raises DataError if the file is no longer the one whose header was read.
         """
-        path, size, mtime_ns, _ = feature
+        path, size, mtime_ns = feature[:3]
         if len(self._buffer) < size:
             self._buffer = np.empty(size + size // 8, np.uint8)
         data = self._buffer[:size]
@@ -206,7 +215,7 @@ class FeatureReader:
         except OSError as error:
             raise DataError(f"cannot be read ({error.strerror}); check the disk and the permissions") from error
         header = read_header(data.data, size)
-        check_form(header, self._form)
+        check_form(header.form, self._form)
         array = data[header.offset :].view(header.dtype).reshape(header.shape, order="F" if header.fortran else "C")
         array = np.ascontiguousarray(array, header.dtype.newbyteorder("<"))
         if not self._keep_non_finite:
@@ -214,10 +223,10 @@ class FeatureReader:
         return array
 
 
-def check_form(header: Header, form: Form) -> None:
+def check_form(found: Form, form: Form) -> None:
     """Raise DataError if a file is not like the rest of the dataset."""
-    if header.form != form:
-        raise DataError(f"expected {form} as in most files, found {header.form}; export it again or leave it out")
+    if found != form:
+        raise DataError(f"expected {form} as in most files, found {found}; export it again or leave it out")
 
 
 def check_finite(array: NDArray[Any]) -> None:

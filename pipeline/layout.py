@@ -25,7 +25,7 @@ _Sample = tuple[Row, Feature]
 class Shard:
     """One shard to be: its samples in order, what it will weigh, and a digest of all that goes in.
 
-    nbytes    an estimate from file sizes, for packing and progress
+    nbytes    an estimate from payload sizes, for packing and progress
     """
 
     name: str
@@ -121,12 +121,12 @@ def _equal_parts(samples: tuple[_Sample, ...], parts: int) -> list[tuple[_Sample
     return [tuple(part) for part in cut if part]
 
 
-# A file's size and what the tar adds: five blocks of headers and small members, then up to the boundary.
+# What the tar adds to a payload: five blocks of headers and small members, then up to the boundary.
 _ADDED: Final = PAGE + PAGE // 2
 
 
 def _weight(sample: _Sample) -> int:
-    return sample[1].size + _ADDED
+    return sample[1].nbytes + _ADDED
 
 
 def _digest(salt: str, samples: Sequence[_Sample], labels: Sequence[int]) -> str:

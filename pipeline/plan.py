@@ -104,7 +104,7 @@ def _sound(index: Index, found: Sequence[Feature | DataError], form: Form | None
             if isinstance(feature, DataError):
                 raise feature
             if form is not None:
-                check_form(feature.header, form)
+                check_form(feature.form, form)
             features.append(feature)
         except DataError as error:
             faults.append(Reject(index.sheet, row.row, row.id, f"{index.features / row.path}: {error}"))

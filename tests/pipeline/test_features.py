@@ -24,7 +24,7 @@ GOOD = np.arange(12, dtype=np.float32).reshape(3, 4)
 def read(path: Path, *, keep: bool = False) -> Any:
     """The file's array, read as the build reads it, with the form that its header says."""
     feature = read_feature(path.parent, path.name)
-    return FeatureReader(path.parent, feature.header.form, keep_non_finite=keep).read(feature)
+    return FeatureReader(path.parent, feature.form, keep_non_finite=keep).read(feature)
 
 
 @pytest.mark.parametrize("dtype", ["<f2", ">f2", "<f4", ">f4", "<f8", ">f8"])
@@ -127,7 +127,7 @@ def test_headers_come_in_order_with_faults_in_their_places(tmp_path: Path) -> No
     for number, feature in enumerate(found):
         if number % 7:
             assert not isinstance(feature, DataError)
-            assert (feature.path, feature.header.shape) == (paths[number], (number, 2))
+            assert (feature.path, feature.frames, feature.nbytes) == (paths[number], number, number * 8)
         else:
             assert isinstance(feature, DataError)
             assert "No such file" in str(feature)
@@ -150,7 +150,7 @@ def test_a_file_that_becomes_a_pipe_after_its_header_was_read_is_refused(tmp_pat
     path.unlink()
     os.mkfifo(path)
     with pytest.raises(DataError, match="not a regular file"):
-        FeatureReader(tmp_path, feature.header.form, keep_non_finite=False).read(feature)
+        FeatureReader(tmp_path, feature.form, keep_non_finite=False).read(feature)
 
 
 def test_the_form_that_most_files_have_is_the_datasets_in_any_order(tmp_path: Path) -> None:
@@ -172,7 +172,7 @@ def test_a_file_that_changes_after_its_header_was_read_is_refused(tmp_path: Path
     os.utime(path, ns=(0, feature.mtime_ns + 1))
 
     with pytest.raises(DataError, match="changed while the shards were being built"):
-        FeatureReader(tmp_path, feature.header.form, keep_non_finite=False).read(feature)
+        FeatureReader(tmp_path, feature.form, keep_non_finite=False).read(feature)
 
 
 @given(

@@ -2,11 +2,10 @@
 
 from itertools import groupby
 
-import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.features import Feature, Form, Header
+from pipeline.features import Feature, Form
 from pipeline.index import Row
 from pipeline.layout import Layout, lay_out
 
@@ -15,7 +14,7 @@ FORM = Form("float32", (4,))
 
 def sample_of(number: int, class_name: str, item: str, size: int) -> tuple[Row, Feature]:
     row = Row(class_name, item, f"id {number}", None, f"{number}.npy", number + 2)
-    return row, Feature(row.path, size, 1000 + number, Header(np.dtype("<f4"), (1, 4), False, 128))
+    return row, Feature(row.path, size + 128, 1000 + number, FORM, size // 16, size)
 
 
 drawn = st.lists(
@@ -71,7 +70,7 @@ def test_a_class_is_in_as_few_shards_as_possible(world: list[tuple[Row, Feature,
     for split, of_split in groupby(layout.shards, key=lambda s: s.split):
         shards = list(of_split)
         for name in layout.classes:
-            sizes = [f.size + 6144 for row, f, s in world if row.class_name == name and s == split]
+            sizes = [f.nbytes + 6144 for row, f, s in world if row.class_name == name and s == split]
             having = [shard for shard in shards if any(row.class_name == name for row in shard.rows)]
             if sum(sizes) <= target:
                 assert len(having) <= 1
@@ -79,7 +78,7 @@ def test_a_class_is_in_as_few_shards_as_possible(world: list[tuple[Row, Feature,
                 assert len(having) <= -(-sum(sizes) // target)
                 assert all({row.class_name for row in shard.rows} == {name} for shard in having)
         for shard in shards:
-            largest = max(f.size for f in shard.features) + 6144
+            largest = max(f.nbytes for f in shard.features) + 6144
             assert shard.nbytes <= target + largest
 
 
