@@ -109,15 +109,22 @@ def _write(config: BuildConfig, plan: Plan, missing: list[Shard], ledger: Ledger
         faults.extend(written.faults)
         if not written.faults:
             shard = task.shard
-            ledger.append(Entry(shard=shard.name, digest=shard.digest, nbytes=written.nbytes, samples=written.stored))
+            ledger.append(
+                Entry(
+                    shard=shard.name,
+                    digest=shard.digest,
+                    nbytes=written.nbytes,
+                    samples=written.stored,
+                    loss=written.loss,
+                )
+            )
 
     tasks = [
         Task(
             folder=config.shards,
             features=config.features,
             sheet=plan.index.sheet,
-            form=plan.form,
-            keep_non_finite=config.non_finite == "keep",
+            reading=plan.reading,
             shard=shard,
         )
         for shard in missing

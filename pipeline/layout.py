@@ -12,7 +12,7 @@ from typing import Final
 
 import xxhash
 
-from pipeline.features import Feature, Form
+from pipeline.features import Feature, Form, Reading
 from pipeline.index import Row
 from pipeline.split import ORDER
 from shards.schema import VERSION
@@ -57,16 +57,16 @@ def lay_out(
     *,
     form: Form,
     shard_bytes: int,
-    keep_non_finite: bool,
+    reading: Reading,
 ) -> Layout:
     """Pack `rows`, with their `features` and `splits`, into shards of about `shard_bytes`.
 
-    form, keep_non_finite    part of every shard's digest: they decide what may go in
+    form, reading    part of every shard's digest: they decide what goes in
     """
     placed = sorted(zip(splits, rows, features, strict=True), key=lambda p: (_rank(p[0]), p[0], p[1][:3]))
     classes = tuple(sorted({row.class_name for row in rows}))
     label_of = {name: label for label, name in enumerate(classes)}
-    salt = f"{VERSION} {form} {'keep' if keep_non_finite else 'refuse'}"
+    salt = f"{VERSION} {form} {reading}"
     shards: list[Shard] = []
     for split, of_split in groupby(placed, key=lambda p: p[0]):
         samples = ((row, feature) for _, row, feature in of_split)

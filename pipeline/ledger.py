@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Final, final
 
 from pipeline.layout import Shard
+from pipeline.values import NO_LOSS, CastLoss
 from shards.atomic import atomic_file, fsync_folder
 from shards.errors import ConfigError
 from shards.tar import Stored
@@ -26,12 +27,13 @@ LOCK_FILE: Final = ".lock"
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:
-    """One whole shard: the digest of its plan, its size, and for every sample where it lies."""
+    """One whole shard: the digest of its plan, its size, for every sample where it lies, and what casting cost."""
 
     shard: str
     digest: str
     nbytes: int
     samples: tuple[Stored, ...]
+    loss: CastLoss = NO_LOSS
 
     def to_line(self) -> bytes:
         """One line of JSON; samples as columns."""
@@ -46,7 +48,7 @@ class Entry:
         columns: Mapping[str, list[int]] = raw.pop("samples")
         values = zip(*columns.values(), strict=True)
         samples = tuple(Stored(**dict(zip(columns, sample, strict=True))) for sample in values)
-        return Entry(samples=samples, **raw)
+        return Entry(samples=samples, loss=CastLoss(*raw.pop("loss")), **raw)
 
 
 @final

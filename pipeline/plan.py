@@ -5,20 +5,21 @@ is reported together.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal
 
-from pipeline.features import Feature, Form, check_form, common_form, read_features
+from pipeline.features import Feature, Form, Reading, check_form
 from pipeline.index import Columns, Index, read_index
 from pipeline.layout import Layout, lay_out
 from pipeline.rejects import Reject, listing
+from pipeline.scan import common_form, look_at_all
 from pipeline.split import SplitOptions, assign
 from shards.errors import ConfigError, DataError
 
 
 @dataclass(frozen=True, kw_only=True)
-class BuildConfig:
+class BuildConfig(Reading):
     """Turn an index and a folder of feature files into shards."""
 
     index: Path
@@ -36,8 +37,6 @@ class BuildConfig:
     on_bad: Literal["stop", "reject"] = "stop"
     """A row or file that cannot be used: stop before anything is written, or leave it out and list it
     in rejects.csv."""
-    non_finite: Literal["refuse", "keep"] = "refuse"
-    """NaN or infinity in a file: an error, or kept as it is."""
     shard_mb: int = 1024
     """About how many MiB a shard has."""
     jobs: int | None = None
@@ -48,6 +47,7 @@ class BuildConfig:
     """Print the layout and write nothing."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.shard_mb < 1:
             raise ConfigError(f"shard_mb {self.shard_mb}: a shard has at least 1 MiB")
         if self.jobs is not None and self.jobs < 1:
@@ -59,6 +59,7 @@ class Plan:
     """All that is decided before the first byte is written."""
 
     index: Index
+    reading: Reading
     form: Form
     layout: Layout
     options: Mapping[str, Any]
@@ -67,8 +68,9 @@ class Plan:
 
 def make_plan(config: BuildConfig) -> Plan:
     """Read the index and every file's header, split and lay out; writes nothing."""
+    reading = Reading(**{option.name: getattr(config, option.name) for option in fields(Reading)})
     index = read_index(config.index, config.features, columns=config.columns, sheet=config.sheet)
-    found = read_features(config.features, [row.path for row in index.rows])
+    found = look_at_all(config.features, [row.path for row in index.rows], reading)
     form = common_form(found)
     features, faults = _sound(index, found, form)
     index = index.reject(faults)
@@ -80,19 +82,18 @@ def make_plan(config: BuildConfig) -> Plan:
     if form is None:
         raise DataError(f"{config.index}: no row is left")
     splits, notes = assign(index.rows, config.split)
-    keep = config.non_finite == "keep"
-    layout = lay_out(index.rows, features, splits, form=form, shard_bytes=config.shard_mb << 20, keep_non_finite=keep)
+    layout = lay_out(index.rows, features, splits, form=form, shard_bytes=config.shard_mb << 20, reading=reading)
     options = {
         "index": config.index.name,
         "sheet": index.sheet,
         "split": "column" if index.rows[0].split is not None else asdict(config.split),
-        "non_finite": config.non_finite,
+        **asdict(reading),
         "shard_mb": config.shard_mb,
         "rows_read": index.rows_read,
         "rows_kept": len(index.rows),
         "rows_rejected": len(index.rejects),
     }
-    return Plan(index=index, form=form, layout=layout, options=options, notes=(*index.notes, *notes))
+    return Plan(index=index, reading=reading, form=form, layout=layout, options=options, notes=(*index.notes, *notes))
 
 
 def _sound(index: Index, found: Sequence[Feature | DataError], form: Form | None) -> tuple[list[Feature], list[Reject]]:

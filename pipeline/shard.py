@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from pipeline.direct import DirectWriter
-from pipeline.features import FeatureReader, Form
+from pipeline.features import FeatureFolder, Reading
 from pipeline.layout import Shard
 from pipeline.rejects import Reject
+from pipeline.values import NO_LOSS, CastLoss
 from shards.atomic import atomic_file
 from shards.errors import DataError
 from shards.tar import Sample, Stored, TarWriter
@@ -25,17 +26,20 @@ class Task:
     folder: Path
     features: Path
     sheet: str
-    form: Form
-    keep_non_finite: bool
+    reading: Reading
     shard: Shard
 
 
 @dataclass(frozen=True, kw_only=True)
 class Written:
-    """What became of a task: the shard's size and samples, or the files that were not as they must be."""
+    """What became of a task: the shard's size and samples, or the files that were not as they must be.
+
+    loss    what casting to the storage type has cost; zero if nothing was cast
+    """
 
     nbytes: int = 0
     stored: tuple[Stored, ...] = ()
+    loss: CastLoss = NO_LOSS
     faults: tuple[Reject, ...] = ()
 
 
@@ -68,22 +72,22 @@ def write_shard(task: Task) -> Written:
     """
     stored: list[Stored] = []
     faults: list[Reject] = []
+    files = FeatureFolder(task.features, task.reading)
     try:
         with atomic_file(task.folder / task.shard.name) as file:
             with DirectWriter(file) as sink:
-                _fill(TarWriter(sink), task, stored, faults)
+                _fill(TarWriter(sink), files, task, stored, faults)
             nbytes = os.fstat(file.fileno()).st_size
     except _AbandonedError:
         return Written(faults=tuple(faults))
-    return Written(nbytes=nbytes, stored=tuple(stored))
+    return Written(nbytes=nbytes, stored=tuple(stored), loss=files.loss)
 
 
-def _fill(writer: TarWriter, task: Task, stored: list[Stored], faults: list[Reject]) -> None:
-    reader = FeatureReader(task.features, task.form, keep_non_finite=task.keep_non_finite)
+def _fill(writer: TarWriter, files: FeatureFolder, task: Task, stored: list[Stored], faults: list[Reject]) -> None:
     for row, feature, label in zip(task.shard.rows, task.shard.features, task.shard.labels, strict=True):
         _heed_stop()
         try:
-            array = reader.read(feature)
+            array = files.read(feature)
         except DataError as error:
             faults.append(Reject(task.sheet, row.row, row.id, f"{task.features / row.path}: {error}"))
             continue

@@ -18,10 +18,11 @@ from rich.console import Console
 from rich.filesize import decimal
 
 from pipeline.build import SHARD_NAME
-from pipeline.features import read_header
+from pipeline.formats.npy import read_header
 from pipeline.progress import progress
 from shards.errors import ConfigError, DataError
 from shards.manifest import Manifest, content_fingerprint
+from shards.schema import storage_dtype
 from shards.tar import PAGE
 
 _PIECE: Final = 4 << 20  # bytes read at once: enough to keep a disk busy, few enough to stay in the CPU's cache
@@ -169,7 +170,9 @@ def _array_fault(manifest: Manifest, row: int, member: tarfile.TarInfo, head: by
     except DataError as error:
         return f"{member.name} is {error}"
     shape = (int(manifest.frames[row]), *manifest.info.frame_shape)
-    if header.form.dtype != manifest.info.dtype or header.shape != shape or header.fortran:
+    # numpy saves bfloat16 as two bytes without a name.
+    stored = np.dtype(np.lib.format.dtype_to_descr(storage_dtype(manifest.info.dtype)))
+    if header.dtype != stored or header.shape != shape or header.fortran:
         return f"{member.name} is {header.dtype} {header.shape}, expected {manifest.info.dtype} {shape}"
     offset = member.offset_data + header.offset
     if offset != manifest.offsets[row]:

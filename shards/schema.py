@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Final
 
 import numpy as np
@@ -32,6 +33,7 @@ SCHEMA: Final = pa.schema(
 )
 
 
+@lru_cache
 def storage_dtype(name: str) -> np.dtype[Any]:
     """The little-endian numpy type of a name in DTYPES."""
     if name == "bfloat16":

@@ -13,11 +13,12 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from pipeline.features import Form, read_features
+from pipeline.features import Form, Reading
 from pipeline.index import read_index
 from pipeline.layout import lay_out
 from pipeline.plan import make_plan
 from pipeline.pool import ShardPool
+from pipeline.scan import look_at_all
 from pipeline.shard import Task, write_shard
 from pipeline.verify import VerifyConfig, verify_shards
 from shards import DataError
@@ -143,8 +144,7 @@ def test_a_shard_whose_process_dies_three_times_is_named(tmp_path: Path) -> None
         folder=tmp_path / "shards",
         features=tmp_path / "features",
         sheet="",
-        form=plan.form,
-        keep_non_finite=False,
+        reading=Reading(),
         shard=shard,
     )
     stop = threading.Event()
@@ -219,15 +219,14 @@ def test_a_disk_that_is_too_small_is_noticed_before_anything_is_written(corpus: 
 def test_a_shard_that_the_disk_has_no_room_for_does_not_exist(corpus: Path, small_disk: Path) -> None:
     """The error is the disk's own, and the space is given back."""
     index = read_index(corpus / "index.xlsx", corpus / "features")
-    features = read_features(corpus / "features", [row.path for row in index.rows])
-    form = Form("float32", (4,))
+    features = look_at_all(corpus / "features", [row.path for row in index.rows], Reading())
     shard = lay_out(
         index.rows,
         [f for f in features if not isinstance(f, DataError)],
         ["train"] * len(index.rows),
-        form=form,
+        form=Form("float32", (4,)),
         shard_bytes=10**9,
-        keep_non_finite=False,
+        reading=Reading(),
     ).shards[0]
 
     with pytest.raises(OSError, match="No space left"):
@@ -236,8 +235,7 @@ def test_a_shard_that_the_disk_has_no_room_for_does_not_exist(corpus: Path, smal
                 folder=small_disk,
                 features=corpus / "features",
                 sheet="index",
-                form=form,
-                keep_non_finite=False,
+                reading=Reading(),
                 shard=shard,
             )
         )

@@ -14,17 +14,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.lib import format as npy
 
-from pipeline.features import FeatureReader, Form, check_finite, common_form, read_feature, read_features, read_header
+from pipeline.features import FeatureFolder, Form, Reading
+from pipeline.formats.npy import read_header
+from pipeline.scan import common_form, look_at_all
+from pipeline.values import check_finite
 from shards.errors import DataError
 from shards.schema import storage_dtype
 
 GOOD = np.arange(12, dtype=np.float32).reshape(3, 4)
 
 
-def read(path: Path, *, keep: bool = False) -> Any:
-    """The file's array, read as the build reads it, with the form that its header says."""
-    feature = read_feature(path.parent, path.name)
-    return FeatureReader(path.parent, feature.form, keep_non_finite=keep).read(feature)
+def read(path: Path, **options: Any) -> Any:
+    """The file's array, looked at and read as the build does it."""
+    files = FeatureFolder(path.parent, Reading(**options))
+    return files.read(files.look_at(path.name))
 
 
 @pytest.mark.parametrize("dtype", ["<f2", ">f2", "<f4", ">f4", "<f8", ">f8"])
@@ -81,9 +84,12 @@ def bytes_of(change: Callable[[bytes], bytes]) -> Callable[[Path], None]:
         (bytes_of(lambda b: b.replace(b"'descr'", b"'desc\0'")), "a damaged .npy header"),
         (bytes_of(lambda b: b.replace(b"(3, 4)", b"(3,-4)")), r"shape \(3, -4\) holds no frame"),
         (saved(np.array([{}, {}])), "holds Python objects, which would have to be unpickled"),
-        (saved(np.zeros(3, [("a", "f4")])), "expected one of float16, float32, float64"),
-        (saved(np.zeros((3, 4), np.int16)), "dtype int16; expected one of float16, float32, float64"),
-        (saved(np.zeros((3, 4), ml_dtypes.bfloat16)), "bfloat16 saved by numpy loses its name.; save as float32"),
+        (saved(np.zeros(3, [("a", "f4")])), "expected one of float16, float32, float64, bfloat16"),
+        (
+            saved(np.zeros((3, 4), np.int16)),
+            "dtype int16; choose the floating-point type to store them in with --dtype",
+        ),
+        (saved(np.zeros((3, 4), ml_dtypes.bfloat16)), "two-byte values without a type.*say so with --dtype bfloat16"),
         (saved(np.float32(1)), r"shape \(\) holds no frame"),
         (saved(np.zeros((0, 4), np.float32)), r"shape \(0, 4\) holds no frame"),
         (saved(np.zeros((3, 0), np.float32)), r"shape \(3, 0\) holds no frame"),
@@ -96,7 +102,7 @@ def test_what_is_wrong_with_a_file_is_seen_from_its_header_and_size(
     make(tmp_path / "x.npy")
 
     with pytest.raises(DataError, match=says):
-        read_feature(tmp_path, "x.npy")
+        FeatureFolder(tmp_path, Reading()).look_at("x.npy")
 
 
 @given(st.data())
@@ -122,7 +128,7 @@ def test_headers_come_in_order_with_faults_in_their_places(tmp_path: Path) -> No
         if number % 7:
             np.save(tmp_path / path, np.zeros((number, 2), np.float32))
 
-    found = read_features(tmp_path, paths)
+    found = look_at_all(tmp_path, paths, Reading())
 
     for number, feature in enumerate(found):
         if number % 7:
@@ -138,7 +144,7 @@ def test_what_is_not_a_regular_file_is_refused_without_waiting_for_it(tmp_path: 
     os.mkfifo(tmp_path / "pipe.npy")
     (tmp_path / "folder.npy").mkdir()
     (tmp_path / "device.npy").symlink_to("/dev/zero")
-    for found in read_features(tmp_path, ["pipe.npy", "folder.npy", "device.npy"]):
+    for found in look_at_all(tmp_path, ["pipe.npy", "folder.npy", "device.npy"], Reading()):
         assert "not a regular file" in str(found)
 
 
@@ -146,11 +152,12 @@ def test_a_file_that_becomes_a_pipe_after_its_header_was_read_is_refused(tmp_pat
     """The build opens a file a second time, hours later perhaps."""
     path = tmp_path / "x.npy"
     np.save(path, GOOD)
-    feature = read_feature(tmp_path, "x.npy")
+    files = FeatureFolder(tmp_path, Reading())
+    feature = files.look_at("x.npy")
     path.unlink()
     os.mkfifo(path)
     with pytest.raises(DataError, match="not a regular file"):
-        FeatureReader(tmp_path, feature.form, keep_non_finite=False).read(feature)
+        files.read(feature)
 
 
 def test_the_form_that_most_files_have_is_the_datasets_in_any_order(tmp_path: Path) -> None:
@@ -158,7 +165,7 @@ def test_the_form_that_most_files_have_is_the_datasets_in_any_order(tmp_path: Pa
     for name, width in (("a", 3), ("b", 4), ("c", 4)):
         np.save(tmp_path / f"{name}.npy", np.zeros((2, width), np.float32))
     for order in ("abc", "bac", "cba"):
-        form = common_form(read_features(tmp_path, [f"{name}.npy" for name in order]))
+        form = common_form(look_at_all(tmp_path, [f"{name}.npy" for name in order], Reading()))
         assert form == Form("float32", (4,))
         assert str(form) == "float32 (frames, 4)"
     assert common_form([]) is None
@@ -168,11 +175,12 @@ def test_a_file_that_changes_after_its_header_was_read_is_refused(tmp_path: Path
     """Size and time are compared when the data is read."""
     path = tmp_path / "x.npy"
     np.save(path, GOOD)
-    feature = read_feature(tmp_path, "x.npy")
+    files = FeatureFolder(tmp_path, Reading())
+    feature = files.look_at("x.npy")
     os.utime(path, ns=(0, feature.mtime_ns + 1))
 
     with pytest.raises(DataError, match="changed while the shards were being built"):
-        FeatureReader(tmp_path, feature.form, keep_non_finite=False).read(feature)
+        files.read(feature)
 
 
 @given(
@@ -200,6 +208,6 @@ def test_non_finite_values_are_kept_bit_for_bit_on_request(tmp_path: Path) -> No
     array = np.array([[np.nan, 1], [np.inf, 2]], np.float32)
     np.save(tmp_path / "x.npy", array)
 
-    assert read(tmp_path / "x.npy", keep=True).tobytes() == array.tobytes()
+    assert read(tmp_path / "x.npy", non_finite="keep").tobytes() == array.tobytes()
     with pytest.raises(DataError, match="2 values are NaN or infinite, the first in frame 0"):
         read(tmp_path / "x.npy")

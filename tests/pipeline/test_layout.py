@@ -5,7 +5,7 @@ from itertools import groupby
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.features import Feature, Form
+from pipeline.features import Feature, Form, Reading
 from pipeline.index import Row
 from pipeline.layout import Layout, lay_out
 
@@ -32,7 +32,9 @@ targets = st.sampled_from([1, 30_000, 100_000, 10_000_000])
 
 def laid_out(world: list[tuple[Row, Feature, str]], target: int, *, keep: bool = False) -> Layout:
     rows, features, splits = zip(*world, strict=True)
-    return lay_out(rows, features, splits, form=FORM, shard_bytes=target, keep_non_finite=keep)
+    return lay_out(
+        rows, features, splits, form=FORM, shard_bytes=target, reading=Reading(non_finite="keep" if keep else "refuse")
+    )
 
 
 @given(drawn, targets)
