@@ -125,4 +125,4 @@ def _loss(before: NDArray[Any], after: NDArray[Any]) -> CastLoss:
 def largest(array: NDArray[Any]) -> float:
     """The finite value farthest from zero."""
     finite = array[np.isfinite(array)]
-    return max(float(finite.max()), -float(finite.min()), key=abs)
+    return max(float(finite.max()), float(finite.min()), key=abs)
