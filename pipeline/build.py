@@ -10,7 +10,7 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
@@ -18,12 +18,14 @@ from typing import Any, Final
 from rich.console import Console
 from rich.filesize import decimal
 
+from pipeline.features import Form
+from pipeline.index import Index
 from pipeline.layout import Shard
 from pipeline.ledger import Entry, Ledger, locked
 from pipeline.plan import BuildConfig, Plan, make_plan
 from pipeline.pool import ShardPool
 from pipeline.progress import layout_table, progress
-from pipeline.rejects import Reject, listing, write_rejects
+from pipeline.rejects import REJECTS_CSV, Reject, allowed_rejects, listing, write_rejects
 from pipeline.shard import Task, Written
 from shards.atomic import fsync_folder, remove_leftovers
 from shards.errors import ConfigError, DataError
@@ -53,14 +55,16 @@ def build_shards(config: BuildConfig, console: Console | None = None) -> Manifes
         remove_leftovers(config.shards)
         ledger = Ledger(config.shards)
         whole = ledger.whole(plan.layout.shards)
+        _check_rejects(config, plan, _late(plan, whole), whole)
         _refuse_to_change(config, plan, ledger, len(whole))
         missing = [shard for shard in plan.layout.shards if shard.name not in whole]
         if missing:
             _check_space(config.shards, missing)
             ledger.keep(whole)
             _write(config, plan, missing, ledger, console)
-        manifest = _commit(config.shards, plan, ledger)
-    _summarise(console, plan, manifest, sum(ledger.entries[shard.name].nbytes for shard in missing), began)
+        index = plan.index.reject(_late(plan, ledger.entries))
+        manifest = _commit(config.shards, plan, index, ledger)
+    _summarise(console, index, manifest, sum(ledger.entries[shard.name].nbytes for shard in missing), began)
     return manifest
 
 
@@ -99,16 +103,32 @@ def _check_space(folder: Path, missing: list[Shard]) -> None:
         )
 
 
+def _late(plan: Plan, whole: Mapping[str, Entry | Written]) -> list[Reject]:
+    """The samples that turned out to be bad when their shards, those of `whole`, were written."""
+    faults = [(shard.rows, whole[shard.name].faults) for shard in plan.layout.shards if shard.name in whole]
+    bad = [(rows[fault.position], fault.reason) for rows, of_shard in faults for fault in of_shard]
+    return [Reject(plan.index.sheet, row.row, row.id, reason) for row, reason in bad]
+
+
+def _check_rejects(config: BuildConfig, plan: Plan, late: list[Reject], whole: Mapping[str, Entry]) -> None:
+    """Raise DataError if more rows than may be, or all, had to be left out."""
+    index = plan.index
+    count = len(index.rejects) + len(late)
+    if count > allowed_rejects(config.max_rejects, index.rows_read) or count == index.rows_read:
+        raise DataError(
+            f"{config.index}: {count:,} of {index.rows_read:,} rows cannot be used, --max-rejects is "
+            f"{config.max_rejects}; found while writing:\n{listing(late)}\ncorrect them and run the same build again, "
+            f"or give a larger --max-rejects to leave them out and go on; {len(whole):,} finished shards are kept"
+        )
+
+
 def _write(config: BuildConfig, plan: Plan, missing: list[Shard], ledger: Ledger, console: Console) -> None:
     """Write the missing shards; finished ones stay whatever happens to the others."""
-    faults: list[Reject] = []
+    late = _late(plan, ledger.entries)
 
     def done(task: Task, written: Written) -> None:
-        if written.faults and not faults:
-            console.print(f"at fault: {written.faults[0]}; reading on to find all", style="red", soft_wrap=True)
-        faults.extend(written.faults)
-        if not written.faults:
-            shard = task.shard
+        shard = task.shard
+        if len(written.stored) + len(written.faults) == len(shard.rows):
             ledger.append(
                 Entry(
                     shard=shard.name,
@@ -116,14 +136,18 @@ def _write(config: BuildConfig, plan: Plan, missing: list[Shard], ledger: Ledger
                     nbytes=written.nbytes,
                     samples=written.stored,
                     loss=written.loss,
+                    faults=written.faults,
                 )
             )
+        late.extend(_late(plan, {shard.name: written}))
+        _check_rejects(config, plan, late, ledger.entries)
 
+    spare = allowed_rejects(config.max_rejects, plan.index.rows_read) - len(plan.index.rejects) - len(late)
     tasks = [
         Task(
             folder=config.shards,
             features=config.features,
-            sheet=plan.index.sheet,
+            spare=spare,
             reading=plan.reading,
             shard=shard,
         )
@@ -135,11 +159,6 @@ def _write(config: BuildConfig, plan: Plan, missing: list[Shard], ledger: Ledger
             ShardPool(tasks, done=done, progress=show).run(config.jobs or len(os.sched_getaffinity(0)))
         except OSError as error:
             raise _disk_error(config.shards, missing, ledger, error) from error
-    if faults:
-        raise DataError(
-            f"{config.index}: {len(faults):,} files cannot be used\n{listing(faults)}\n"
-            f"correct them, or take their rows out; the {len(ledger.entries):,} shards without a fault are kept"
-        )
 
 
 def _disk_error(folder: Path, missing: list[Shard], ledger: Ledger, error: OSError) -> DataError:
@@ -151,41 +170,48 @@ def _disk_error(folder: Path, missing: list[Shard], ledger: Ledger, error: OSErr
     )
 
 
-def _commit(folder: Path, plan: Plan, ledger: Ledger) -> Manifest:
-    """Make the dataset exist, then remove shards that it does not list."""
+def _columns(shards: Sequence[Shard], ledger: Ledger) -> dict[str, list[Any]]:
+    """The manifest's columns: what was planned and has been written."""
     columns: dict[str, list[Any]] = {name: [] for name in SCHEMA.names}
-    for shard in plan.layout.shards:
+    for shard in shards:
         samples = ledger.entries[shard.name].samples
+        bad = {fault.position for fault in ledger.entries[shard.name].faults}
+        kept = [position for position in range(len(shard.rows)) if position not in bad]
         columns["split"] += [shard.split] * len(samples)
         columns["shard"] += [shard.name] * len(samples)
-        columns["label"] += shard.labels
-        columns["class"] += [row.class_name for row in shard.rows]
-        columns["item"] += [row.item for row in shard.rows]
-        columns["id"] += [row.id for row in shard.rows]
+        columns["label"] += [shard.labels[position] for position in kept]
+        columns["class"] += [shard.rows[position].class_name for position in kept]
+        columns["item"] += [shard.rows[position].item for position in kept]
+        columns["id"] += [shard.rows[position].id for position in kept]
         for name in ("offset", "nbytes", "frames", "checksum"):
             columns[name] += [getattr(sample, name) for sample in samples]
+    return columns
+
+
+def _commit(folder: Path, plan: Plan, index: Index, ledger: Ledger) -> Manifest:
+    """Make the dataset exist, then remove shards that it does not list."""
     info = DatasetInfo(
         dtype=plan.form.dtype,
         frame_shape=plan.form.frame_shape,
         classes=plan.layout.classes,
-        options=plan.options,
+        options={**plan.options, "rows_kept": len(index.rows), "rows_rejected": len(index.rejects)},
     )
-    write_rejects(folder, plan.index.rejects)
-    manifest = write_manifest(folder, info, columns)
-    listed = {shard.name for shard in plan.layout.shards}
+    write_rejects(folder, index.rejects)
+    manifest = write_manifest(folder, info, _columns(plan.layout.shards, ledger))
     for path in folder.iterdir():
-        if SHARD_NAME.fullmatch(path.name) and path.name not in listed:
+        if SHARD_NAME.fullmatch(path.name) and path.name not in manifest.shard_names:
             path.unlink()
     return manifest
 
 
-def _summarise(console: Console, plan: Plan, manifest: Manifest, written: int, began: float) -> None:
-    index, seconds = plan.index, time.monotonic() - began
+def _summarise(console: Console, index: Index, manifest: Manifest, written: int, began: float) -> None:
+    seconds = time.monotonic() - began
     console.print(
         f"{index.rows_read:,} rows read, {len(index.rows):,} kept, {len(index.rejects):,} rejected"
+        + (f" (why: {manifest.folder / REJECTS_CSV})" if index.rejects else "")
         + (f", {index.blank_rows:,} blank at the end" if index.blank_rows else "")
-        + f"\n{len(manifest.classes):,} classes, {len(plan.layout.shards):,} shards, "
-        f"{decimal(int(manifest.nbytes.sum()))} of features, {plan.form}"
+        + f"\n{len(manifest.classes):,} classes, {len(manifest.shard_names):,} shards, "
+        f"{decimal(int(manifest.nbytes.sum()))} of features, {Form(manifest.info.dtype, manifest.info.frame_shape)}"
         + f"\n{decimal(written)} written in {seconds:.1f} s, {written / seconds / 1e6:,.0f} MB/s",
         highlight=False,
         soft_wrap=True,

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Final, final
 
 from pipeline.layout import Shard
+from pipeline.rejects import Fault
 from pipeline.values import NO_LOSS, CastLoss
 from shards.atomic import atomic_file, fsync_folder
 from shards.errors import ConfigError
@@ -27,12 +28,17 @@ LOCK_FILE: Final = ".lock"
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:
-    """One whole shard: the digest of its plan, its size, for every sample where it lies, and what casting cost."""
+    """One whole shard: the digest of its plan, its size, for every sample where it lies; what was left out, and
+    what casting cost.
+
+    A shard of which all was left out is no file, of 0 bytes.
+    """
 
     shard: str
     digest: str
     nbytes: int
     samples: tuple[Stored, ...]
+    faults: tuple[Fault, ...] = ()
     loss: CastLoss = NO_LOSS
 
     def to_line(self) -> bytes:
@@ -48,7 +54,8 @@ class Entry:
         columns: Mapping[str, list[int]] = raw.pop("samples")
         values = zip(*columns.values(), strict=True)
         samples = tuple(Stored(**dict(zip(columns, sample, strict=True))) for sample in values)
-        return Entry(samples=samples, loss=CastLoss(*raw.pop("loss")), **raw)
+        faults = tuple(Fault(*fault) for fault in raw.pop("faults"))
+        return Entry(samples=samples, faults=faults, loss=CastLoss(*raw.pop("loss")), **raw)
 
 
 @final
@@ -118,4 +125,4 @@ def _size(path: Path) -> int:
     try:
         return path.stat().st_size
     except FileNotFoundError:
-        return -1
+        return 0

@@ -12,31 +12,42 @@ from typing import Any, Literal
 from pipeline.features import Feature, Form, Reading, check_form
 from pipeline.index import Columns, Index, read_index
 from pipeline.layout import Layout, lay_out
-from pipeline.rejects import Reject, listing
+from pipeline.rejects import Reject, allowed_rejects, listing
 from pipeline.scan import common_form, look_at_all
 from pipeline.split import SplitOptions, assign
 from shards.errors import ConfigError, DataError
 
 
 @dataclass(frozen=True, kw_only=True)
-class BuildConfig(Reading):
-    """Turn an index and a folder of feature files into shards."""
+class CorpusConfig(Reading):
+    """An index and a folder of feature files."""
 
     index: Path
     """The index: .xlsx, .csv or .parquet, one row a sample."""
     features: Path
     """Folder of the feature files, <id>.npy each."""
-    shards: Path = Path("data/shards")
-    """Folder to write to; made if it is not there. A build that was cut short goes on there."""
     sheet: str | None = None
     """Sheet of the workbook. Default: the one visible sheet that has the columns."""
     columns: Columns = field(default_factory=Columns)
     """Names of the index's columns."""
+
+    @property
+    def reading(self) -> Reading:
+        """How the arrays are taken out of their files, apart from where these are."""
+        return Reading(**{option.name: getattr(self, option.name) for option in fields(Reading)})
+
+
+@dataclass(frozen=True, kw_only=True)
+class BuildConfig(CorpusConfig):
+    """Turn an index and a folder of feature files into shards."""
+
+    shards: Path = Path("data/shards")
+    """Folder to write to; made if it is not there. A build that was cut short goes on there."""
     split: SplitOptions = field(default_factory=SplitOptions)
     """Which samples are held out."""
-    on_bad: Literal["stop", "reject"] = "stop"
-    """A row or file that cannot be used: stop before anything is written, or leave it out and list it
-    in rejects.csv."""
+    max_rejects: int | str = 0
+    """Rows and files that cannot be used: how many may be left out and listed in rejects.csv and .xlsx, a
+    count (20) or a share of the rows (1%). One more stops the build."""
     shard_mb: int = 1024
     """About how many MiB a shard has."""
     jobs: int | None = None
@@ -48,10 +59,20 @@ class BuildConfig(Reading):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        allowed_rejects(self.max_rejects, 0)
         if self.shard_mb < 1:
             raise ConfigError(f"shard_mb {self.shard_mb}: a shard has at least 1 MiB")
         if self.jobs is not None and self.jobs < 1:
             raise ConfigError(f"jobs {self.jobs}: at least one process must write")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Corpus:
+    """What an index and its files' headers say: the rows that can be used, and their files in the same order."""
+
+    index: Index
+    features: Sequence[Feature]
+    form: Form | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,22 +87,27 @@ class Plan:
     notes: Sequence[str]
 
 
-def make_plan(config: BuildConfig) -> Plan:
-    """Read the index and every file's header, split and lay out; writes nothing."""
-    reading = Reading(**{option.name: getattr(config, option.name) for option in fields(Reading)})
+def read_corpus(config: CorpusConfig) -> Corpus:
+    """Read the index and every file's header; what is wrong with a file makes its row a reject."""
     index = read_index(config.index, config.features, columns=config.columns, sheet=config.sheet)
-    found = look_at_all(config.features, [row.path for row in index.rows], reading)
+    found = look_at_all(config.features, [row.path for row in index.rows], config.reading)
     form = common_form(found)
     features, faults = _sound(index, found, form)
-    index = index.reject(faults)
-    if index.rejects and (config.on_bad == "stop" or not index.rows):
+    return Corpus(index=index.reject(faults), features=features, form=form)
+
+
+def make_plan(config: BuildConfig) -> Plan:
+    """Read the index and every file's header, split and lay out; writes nothing."""
+    corpus = read_corpus(config)
+    index, features, form = corpus.index, corpus.features, corpus.form
+    if form is None or len(index.rejects) > allowed_rejects(config.max_rejects, index.rows_read):
+        cure = f"leave them out with --max-rejects {len(index.rejects)}" if index.rows else "give another --features"
         raise DataError(
-            f"{config.index}: {len(index.rejects):,} of {index.rows_read:,} rows cannot be used; nothing was written\n"
-            f"{listing(index.rejects)}\ncorrect them, or leave them out with --on_bad reject"
+            f"{config.index}: {len(index.rejects):,} of {index.rows_read:,} rows cannot be used, --max-rejects is "
+            f"{config.max_rejects}; nothing was written\n{listing(index.rejects)}\ncorrect them, or {cure}"
         )
-    if form is None:
-        raise DataError(f"{config.index}: no row is left")
     splits, notes = assign(index.rows, config.split)
+    reading = config.reading
     layout = lay_out(index.rows, features, splits, form=form, shard_bytes=config.shard_mb << 20, reading=reading)
     options = {
         "index": config.index.name,

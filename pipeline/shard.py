@@ -12,7 +12,7 @@ from typing import Any, Final
 from pipeline.direct import DirectWriter
 from pipeline.features import FeatureFolder, Reading
 from pipeline.layout import Shard
-from pipeline.rejects import Reject
+from pipeline.rejects import Fault
 from pipeline.values import NO_LOSS, CastLoss
 from shards.atomic import atomic_file
 from shards.errors import DataError
@@ -21,26 +21,30 @@ from shards.tar import Sample, Stored, TarWriter
 
 @dataclass(frozen=True, kw_only=True)
 class Task:
-    """All that a process needs to write a shard."""
+    """All that a process needs to write a shard.
+
+    spare    how many of its samples may be bad and left out; one more, and the shard is not written
+    """
 
     folder: Path
     features: Path
-    sheet: str
+    spare: int
     reading: Reading
     shard: Shard
 
 
 @dataclass(frozen=True, kw_only=True)
 class Written:
-    """What became of a task: the shard's size and samples, or the files that were not as they must be.
+    """What became of a task: the shard's size and samples, and those that were left out.
 
     loss    what casting to the storage type has cost; zero if nothing was cast
+    A shard that nothing is left of is no file, and has no bytes.
     """
 
     nbytes: int = 0
     stored: tuple[Stored, ...] = ()
+    faults: tuple[Fault, ...] = ()
     loss: CastLoss = NO_LOSS
-    faults: tuple[Reject, ...] = ()
 
 
 class _AbandonedError(Exception):
@@ -66,12 +70,12 @@ def _follow_parent() -> None:
 
 
 def write_shard(task: Task) -> Written:
-    """Write `task.shard`; if any file is at fault, check the others too and leave no shard.
+    """Write `task.shard` without the samples that are bad; leave no shard if those are more than may be.
 
     Raises OSError if the disk refuses (full, say), and leaves no shard then either.
     """
     stored: list[Stored] = []
-    faults: list[Reject] = []
+    faults: list[Fault] = []
     files = FeatureFolder(task.features, task.reading)
     try:
         with atomic_file(task.folder / task.shard.name) as file:
@@ -80,24 +84,24 @@ def write_shard(task: Task) -> Written:
             nbytes = os.fstat(file.fileno()).st_size
     except _AbandonedError:
         return Written(faults=tuple(faults))
-    return Written(nbytes=nbytes, stored=tuple(stored), loss=files.loss)
+    return Written(nbytes=nbytes, stored=tuple(stored), faults=tuple(faults), loss=files.loss)
 
 
-def _fill(writer: TarWriter, files: FeatureFolder, task: Task, stored: list[Stored], faults: list[Reject]) -> None:
-    for row, feature, label in zip(task.shard.rows, task.shard.features, task.shard.labels, strict=True):
+def _fill(writer: TarWriter, files: FeatureFolder, task: Task, stored: list[Stored], faults: list[Fault]) -> None:
+    samples = zip(task.shard.rows, task.shard.features, task.shard.labels, strict=True)
+    for position, (row, feature, label) in enumerate(samples):
         _heed_stop()
         try:
             array = files.read(feature)
         except DataError as error:
-            faults.append(Reject(task.sheet, row.row, row.id, f"{task.features / row.path}: {error}"))
+            faults.append(Fault(position, f"{task.features / row.path}: {error}"))
+            if len(faults) > task.spare:
+                raise _AbandonedError from error
             continue
-        if not faults:
-            sample = Sample(
-                array=array, label=label, class_name=row.class_name, item=row.item, id=row.id, source=row.path
-            )
-            stored.append(writer.add(sample))
+        sample = Sample(array=array, label=label, class_name=row.class_name, item=row.item, id=row.id, source=row.path)
+        stored.append(writer.add(sample))
         _count(feature.size)
-    if faults:
+    if not stored:
         raise _AbandonedError
     writer.close()
 

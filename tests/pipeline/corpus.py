@@ -1,5 +1,6 @@
 """Small corpora on disk: feature files and the indexes that name them."""
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -50,6 +51,16 @@ def write_corpus(folder: Path, *, classes: int = 3, items: int = 3, samples: int
     return folder
 
 
+def spoil(folder: Path, *ids: str) -> Path:
+    """Put a NaN into frame 3 of these files of the corpus in `folder`; only who reads their data can know."""
+    for name in ids:
+        path = folder / "features" / f"{name}.npy"
+        array = np.load(path)
+        array[3, 1] = np.nan
+        np.save(path, array)
+    return folder
+
+
 def config_for(folder: Path, **options: Any) -> BuildConfig:
     """A build of the corpus in `folder` into FOLDER/shards, on one process."""
     given: Mapping[str, Any] = {
@@ -69,9 +80,11 @@ def build(folder: Path, **options: Any) -> Manifest:
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    """Every visible file of a folder but the ledger, whose lines come in the order shards were finished."""
+    """Every visible file of a folder but the ledger, whose lines come in the order shards were finished; the
+    report without its times.
+    """
     return {
-        path.name: path.read_bytes()
+        path.name: re.sub(rb"<!-- times -->.*?<!-- /times -->", b"", path.read_bytes(), flags=re.DOTALL)
         for path in folder.iterdir()
         if not path.name.startswith(".") and path.name != "ledger.jsonl"
     }

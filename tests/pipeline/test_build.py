@@ -14,7 +14,16 @@ from rich.console import Console
 
 from pipeline import build_shards
 from shards import ConfigError, DataError, Manifest
-from tests.pipeline.corpus import HEADER, build, config_for, contents, write_corpus, write_features, write_workbook
+from tests.pipeline.corpus import (
+    HEADER,
+    build,
+    config_for,
+    contents,
+    spoil,
+    write_corpus,
+    write_features,
+    write_workbook,
+)
 
 
 def source_of(folder: Path, manifest: Manifest, row: int) -> np.ndarray[Any, Any]:
@@ -147,7 +156,7 @@ def test_bad_rows_and_bad_files_stop_the_build_together_before_anything_is_writt
 
     features = tmp_path / "features"
     lines = str(caught.value).splitlines()
-    assert "5 of 7 rows cannot be used; nothing was written" in lines[0]
+    assert "5 of 7 rows cannot be used, --max-rejects is 0; nothing was written" in lines[0]
     assert lines[1] == "  index!3: a_cls is blank"
     assert lines[2].startswith(
         f"  index!4: {features}/c.npy: expected float32 (frames, 4) as in most files, found float32 (frames, 9)"
@@ -157,18 +166,18 @@ def test_bad_rows_and_bad_files_stop_the_build_together_before_anything_is_writt
     )
     assert lines[4].startswith(f"  index!6: {features}/e.npy: truncated: float32 (6, 4) needs 224 bytes, found 217")
     assert lines[5] == f"  index!8: no file {features}/gone.npy"
-    assert lines[6] == "correct them, or leave them out with --on_bad reject"
+    assert lines[6] == "correct them, or leave them out with --max-rejects 5"
     assert not (tmp_path / "shards").exists()
 
 
 def test_rejected_rows_are_listed_and_the_rest_is_built(tmp_path: Path) -> None:
-    """rejects.csv says why; a cell that a spreadsheet would run is made harmless; it goes when all is well."""
+    """rejects.csv and rejects.xlsx say why; they go when all is well."""
     write_features(tmp_path / "features", "ab")
     rows = [("x", "1", "a"), ("x", "2", "=cmd()"), ("x", "3", "b"), ("x", "1", "@SUM(A1)")]
     path = tmp_path / "index.csv"
     path.write_text("\n".join(map(",".join, (HEADER, *rows))))
 
-    manifest = build(tmp_path, index=path, on_bad="reject")
+    manifest = build(tmp_path, index=path, max_rejects=2)
 
     assert len(manifest) == 2
     assert manifest.info.options["rows_rejected"] == 2
@@ -179,7 +188,7 @@ def test_rejected_rows_are_listed_and_the_rest_is_built(tmp_path: Path) -> None:
 
     path.write_text("\n".join(map(",".join, (HEADER, rows[0], rows[2]))))
     build(tmp_path, index=path)
-    assert not (tmp_path / "shards" / "rejects.csv").exists()
+    assert not list((tmp_path / "shards").glob("rejects.*"))
 
 
 def test_when_nothing_is_left_there_is_no_dataset(tmp_path: Path) -> None:
@@ -188,25 +197,15 @@ def test_when_nothing_is_left_there_is_no_dataset(tmp_path: Path) -> None:
     write_workbook(tmp_path / "index.xlsx", [("x", "1", "gone")])
 
     with pytest.raises(DataError, match="1 of 1 rows cannot be used"):
-        build(tmp_path, on_bad="reject")
+        build(tmp_path, max_rejects="100%")
 
 
-def test_nan_is_refused_with_every_file_named_and_whole_shards_kept(tmp_path: Path) -> None:
-    """It is found while writing; kept on request."""
-    write_corpus(tmp_path, classes=2)
-    for name in ("000-0-0", "000-0-1"):
-        array = np.load(tmp_path / "features" / f"{name}.npy")
-        array[3, 1] = np.nan
-        np.save(tmp_path / "features" / f"{name}.npy", array)
+def test_nan_is_refused_and_kept_on_request(tmp_path: Path) -> None:
+    """It is found while writing; the file is named, and the frame."""
+    spoil(write_corpus(tmp_path, classes=2), "000-0-0")
 
-    with pytest.raises(DataError) as caught:
+    with pytest.raises(DataError, match=r"(?s)1 of 12 rows .* index!2: .*000-0-0.npy: 1 values are NaN .* in frame 3"):
         build(tmp_path)
-
-    assert "2 files cannot be used" in str(caught.value)
-    assert "index!2: " in str(caught.value)
-    assert "index!3: " in str(caught.value)
-    assert "1 values are NaN or infinite, the first in frame 3" in str(caught.value)
-    assert len(list((tmp_path / "shards").glob("*.tar"))) == 1
     with pytest.raises(DataError, match="a build is not finished there"):
         Manifest.open(tmp_path / "shards")
 

@@ -143,7 +143,7 @@ def test_a_shard_whose_process_dies_three_times_is_named(tmp_path: Path) -> None
     task = Task(
         folder=tmp_path / "shards",
         features=tmp_path / "features",
-        sheet="",
+        spare=0,
         reading=Reading(),
         shard=shard,
     )
@@ -234,7 +234,7 @@ def test_a_shard_that_the_disk_has_no_room_for_does_not_exist(corpus: Path, smal
             Task(
                 folder=small_disk,
                 features=corpus / "features",
-                sheet="index",
+                spare=0,
                 reading=Reading(),
                 shard=shard,
             )
