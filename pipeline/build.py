@@ -9,8 +9,7 @@ import json
 import os
 import re
 import shutil
-import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
@@ -25,8 +24,10 @@ from pipeline.ledger import Entry, Ledger, locked
 from pipeline.plan import BuildConfig, Plan, make_plan
 from pipeline.pool import ShardPool
 from pipeline.progress import layout_table, progress
-from pipeline.rejects import REJECTS_CSV, Reject, allowed_rejects, listing, write_rejects
+from pipeline.rejects import Reject, allowed_rejects, listing, write_rejects
+from pipeline.report import REPORT_FILE, Report, Run, write_report
 from pipeline.shard import Task, Written
+from pipeline.summary import Summary
 from shards.atomic import fsync_folder, remove_leftovers
 from shards.errors import ConfigError, DataError
 from shards.manifest import Manifest, write_manifest
@@ -44,7 +45,7 @@ def build_shards(config: BuildConfig, console: Console | None = None) -> Manifes
     Raises DataError for what is wrong on disk, all bad rows together, and ConfigError for options.
     """
     console = console or Console()
-    began = time.monotonic()
+    run = Run()
     plan = make_plan(config)
     for note in plan.notes:
         console.print(f"note: {note}", style="yellow", soft_wrap=True)
@@ -61,10 +62,13 @@ def build_shards(config: BuildConfig, console: Console | None = None) -> Manifes
         if missing:
             _check_space(config.shards, missing)
             ledger.keep(whole)
-            _write(config, plan, missing, ledger, console)
+            total = sum(feature.size for shard in missing for feature in shard.features)
+            with progress(console, "writing shards", total) as show:
+                _write(config, plan, missing, ledger, run.watched(show))
         index = plan.index.reject(_late(plan, ledger.entries))
-        manifest = _commit(config.shards, plan, index, ledger)
-    _summarise(console, index, manifest, sum(ledger.entries[shard.name].nbytes for shard in missing), began)
+        run.end(len(missing), sum(ledger.entries[shard.name].nbytes for shard in missing))
+        manifest = _commit(config.shards, plan, index, ledger, run)
+    _summarise(console, index, manifest, run)
     return manifest
 
 
@@ -122,7 +126,7 @@ def _check_rejects(config: BuildConfig, plan: Plan, late: list[Reject], whole: M
         )
 
 
-def _write(config: BuildConfig, plan: Plan, missing: list[Shard], ledger: Ledger, console: Console) -> None:
+def _write(config: BuildConfig, plan: Plan, missing: list[Shard], ledger: Ledger, show: Callable[[int], None]) -> None:
     """Write the missing shards; finished ones stay whatever happens to the others."""
     late = _late(plan, ledger.entries)
 
@@ -153,12 +157,10 @@ def _write(config: BuildConfig, plan: Plan, missing: list[Shard], ledger: Ledger
         )
         for shard in missing
     ]
-    total = sum(feature.size for shard in missing for feature in shard.features)
-    with progress(console, "writing shards", total) as show:
-        try:
-            ShardPool(tasks, done=done, progress=show).run(config.jobs or len(os.sched_getaffinity(0)))
-        except OSError as error:
-            raise _disk_error(config.shards, missing, ledger, error) from error
+    try:
+        ShardPool(tasks, done=done, progress=show).run(config.jobs or len(os.sched_getaffinity(0)))
+    except OSError as error:
+        raise _disk_error(config.shards, missing, ledger, error) from error
 
 
 def _disk_error(folder: Path, missing: list[Shard], ledger: Ledger, error: OSError) -> DataError:
@@ -188,8 +190,9 @@ def _columns(shards: Sequence[Shard], ledger: Ledger) -> dict[str, list[Any]]:
     return columns
 
 
-def _commit(folder: Path, plan: Plan, index: Index, ledger: Ledger) -> Manifest:
+def _commit(folder: Path, plan: Plan, index: Index, ledger: Ledger, run: Run) -> Manifest:
     """Make the dataset exist, then remove shards that it does not list."""
+    columns = _columns(plan.layout.shards, ledger)
     info = DatasetInfo(
         dtype=plan.form.dtype,
         frame_shape=plan.form.frame_shape,
@@ -197,22 +200,48 @@ def _commit(folder: Path, plan: Plan, index: Index, ledger: Ledger) -> Manifest:
         options={**plan.options, "rows_kept": len(index.rows), "rows_rejected": len(index.rejects)},
     )
     write_rejects(folder, index.rejects)
-    manifest = write_manifest(folder, info, _columns(plan.layout.shards, ledger))
+    write_report(folder / REPORT_FILE, _report(info, index, plan.notes, columns, run))
+    manifest = write_manifest(folder, info, columns)
     for path in folder.iterdir():
         if SHARD_NAME.fullmatch(path.name) and path.name not in manifest.shard_names:
             path.unlink()
     return manifest
 
 
-def _summarise(console: Console, index: Index, manifest: Manifest, written: int, began: float) -> None:
-    seconds = time.monotonic() - began
+def _report(
+    info: DatasetInfo, index: Index, notes: Sequence[str], columns: Mapping[str, Sequence[Any]], run: Run
+) -> Report:
+    summary = Summary.of(
+        class_names=columns["class"],
+        items=columns["item"],
+        splits=columns["split"],
+        frames=columns["frames"],
+        nbytes=columns["nbytes"],
+    )
+    form, shards = Form(info.dtype, info.frame_shape), len(set(columns["shard"]))
+    empty = [
+        f"class {name!r} has no sample left; it keeps its label" for name in set(info.classes) - set(summary.classes)
+    ]
+    options = {name: f"{value}" for name, value in info.options.items() if not name.startswith("rows_")}
+    return Report(
+        title=f"Shards of {index.source.name}",
+        facts={
+            "rows": index.counts,
+            "stored": f"{len(summary):,} samples, {decimal(int(summary.nbytes.sum()))}, {form}, in {shards:,} shards",
+            **options,
+        },
+        summary=summary,
+        notes=[*notes, *sorted(empty)],
+        rejects=index.rejects,
+        run=run,
+    )
+
+
+def _summarise(console: Console, index: Index, manifest: Manifest, run: Run) -> None:
     console.print(
-        f"{index.rows_read:,} rows read, {len(index.rows):,} kept, {len(index.rejects):,} rejected"
-        + (f" (why: {manifest.folder / REJECTS_CSV})" if index.rejects else "")
-        + (f", {index.blank_rows:,} blank at the end" if index.blank_rows else "")
-        + f"\n{len(manifest.classes):,} classes, {len(manifest.shard_names):,} shards, "
+        index.counts + f"\n{len(manifest.classes):,} classes, {len(manifest.shard_names):,} shards, "
         f"{decimal(int(manifest.nbytes.sum()))} of features, {Form(manifest.info.dtype, manifest.info.frame_shape)}"
-        + f"\n{decimal(written)} written in {seconds:.1f} s, {written / seconds / 1e6:,.0f} MB/s",
+        f"\n{run}\nreport: {manifest.folder / REPORT_FILE}",
         highlight=False,
         soft_wrap=True,
     )

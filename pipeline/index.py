@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 from pipeline.features import SUFFIX
 from pipeline.files import list_files
 from pipeline.label import Labels, read_labels
-from pipeline.rejects import Reject
+from pipeline.rejects import NO_FILE, Reject
 from pipeline.table import open_table
 from shards.errors import DataError
 
@@ -74,6 +74,13 @@ class Index:
                 f"[internal error] {self.source}: {self.rows_read} rows read, but {len(self.rows)} kept "
                 f"and {len(self.rejects)} rejected; please report this"
             )
+
+    @property
+    def counts(self) -> str:
+        """What became of the rows, in words."""
+        return f"{self.rows_read:,} rows read, {len(self.rows):,} kept, {len(self.rejects):,} rejected" + (
+            f", {self.blank_rows:,} blank at the end" if self.blank_rows else ""
+        )
 
     def reject(self, rejects: Iterable[Reject]) -> Self:
         """The same index with these of its rows moved to the rejects."""
@@ -175,5 +182,5 @@ def _why_missing(id_: str, features: Path, files: dict[str, str]) -> str:
         return f"id {id_!r} leaves the feature folder; use a path inside {features}"
     padded = [f"{'0' * zeros}{name}" for zeros in range(1, 12) if f"{'0' * zeros}{name}" in files]
     if padded:
-        return f"no file {features / name}, but {padded[0]} is there: make the id column text to keep its zeros"
-    return f"no file {features / name}"
+        return f"{NO_FILE} {features / name}, but {padded[0]} is there: make the id column text to keep its zeros"
+    return f"{NO_FILE} {features / name}"
