@@ -8,9 +8,11 @@ features  one `.npy` file -> one checked array               rejects   rows left
 split     train, val, test by keyed hash (pure)              layout    which sample goes where (pure)
 shard     one shard, written by one process                  ledger    which shards are whole already
 build     carries out a layout                               progress  what a person sees meanwhile
+summary   a corpus in numbers                                chart     numbers as SVG
+report    the page beside the shards                         inspect   what was understood, before a build
 verify    every checksum, and what is wrong                  demo      a corpus to try it on
 
-`python -m pipeline build|verify|demo --help` teaches the options. The format is in docs/FORMAT.md.
+`python -m pipeline inspect|build|verify|demo --help` teaches the options. The format is in docs/FORMAT.md.
 """
 
 from importlib import import_module
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from pipeline.build import BuildConfig, build_shards
     from pipeline.demo import DemoConfig, make_demo
     from pipeline.index import Columns, Index, read_index
+    from pipeline.inspect import InspectConfig, inspect_corpus
     from pipeline.verify import VerifyConfig, verify_shards
 
 __all__ = [
@@ -27,8 +30,10 @@ __all__ = [
     "Columns",
     "DemoConfig",
     "Index",
+    "InspectConfig",
     "VerifyConfig",
     "build_shards",
+    "inspect_corpus",
     "make_demo",
     "read_index",
     "verify_shards",
@@ -38,6 +43,7 @@ _HOMES = {
     "build": ("BuildConfig", "build_shards"),
     "demo": ("DemoConfig", "make_demo"),
     "index": ("Columns", "Index", "read_index"),
+    "inspect": ("InspectConfig", "inspect_corpus"),
     "verify": ("VerifyConfig", "verify_shards"),
 }
 

@@ -1,10 +1,11 @@
-"""`python -m pipeline build|verify|demo`; every option is explained by --help."""
+"""`python -m pipeline inspect|build|verify|demo`; every option is explained by --help."""
 
 import sys
 from typing import Any
 
 from pipeline.build import build_shards
 from pipeline.demo import DemoConfig, make_demo
+from pipeline.inspect import InspectConfig, inspect_corpus
 from pipeline.plan import BuildConfig
 from pipeline.verify import VerifyConfig, verify_shards
 from shards.commandline import exit_status, spelled
@@ -12,12 +13,17 @@ from shards.errors import ConfigError
 
 
 def main(arguments: list[str]) -> int:
-    """Run one command; returns the exit status: 1 for faults found by verify, 2 for an error."""
+    """Run one command; returns the exit status: 1 for what inspect or verify has found, 2 for an error."""
     # Imported here because every process of a build imports this file again.
     from jsonargparse import auto_cli, set_parsing_settings  # noqa: PLC0415
 
     set_parsing_settings(docstring_parse_attribute_docstrings=True)
-    commands: dict[str, Any] = {"build": BuildConfig, "verify": VerifyConfig, "demo": DemoConfig}
+    commands: dict[str, Any] = {
+        "inspect": InspectConfig,
+        "build": BuildConfig,
+        "verify": VerifyConfig,
+        "demo": DemoConfig,
+    }
     return exit_status(
         lambda: run(auto_cli(commands, args=spelled(arguments), as_positional=False, prog="python -m pipeline"))
     )
@@ -26,6 +32,8 @@ def main(arguments: list[str]) -> int:
 def run(config: object) -> int:
     """Do what one of the commands' configs says."""
     match config:
+        case InspectConfig():
+            return 1 if inspect_corpus(config).rejects else 0
         case BuildConfig():
             build_shards(config)
             return 0

@@ -11,6 +11,7 @@ import re
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import reduce
 from pathlib import Path
 from typing import Any, Final
 
@@ -24,10 +25,10 @@ from pipeline.ledger import Entry, Ledger, locked
 from pipeline.plan import BuildConfig, Plan, make_plan
 from pipeline.pool import ShardPool
 from pipeline.progress import layout_table, progress
-from pipeline.rejects import Reject, allowed_rejects, listing, write_rejects
-from pipeline.report import REPORT_FILE, Report, Run, write_report
+from pipeline.rejects import Reject, allowed_rejects, listing, plain, write_rejects
+from pipeline.report import REPORT_FILE, Run, report_of_build, write_report
 from pipeline.shard import Task, Written
-from pipeline.summary import Summary
+from pipeline.values import CastLoss
 from shards.atomic import fsync_folder, remove_leftovers
 from shards.errors import ConfigError, DataError
 from shards.manifest import Manifest, write_manifest
@@ -48,7 +49,7 @@ def build_shards(config: BuildConfig, console: Console | None = None) -> Manifes
     run = Run()
     plan = make_plan(config)
     for note in plan.notes:
-        console.print(f"note: {note}", style="yellow", soft_wrap=True)
+        console.print(f"note: {plain(note)}", style="yellow", markup=False, soft_wrap=True)
     if config.dry_run:
         console.print(layout_table(plan.layout))
         return None
@@ -200,7 +201,9 @@ def _commit(folder: Path, plan: Plan, index: Index, ledger: Ledger, run: Run) ->
         options={**plan.options, "rows_kept": len(index.rows), "rows_rejected": len(index.rejects)},
     )
     write_rejects(folder, index.rejects)
-    write_report(folder / REPORT_FILE, _report(info, index, plan.notes, columns, run))
+    loss = reduce(CastLoss.and_also, (ledger.entries[shard.name].loss for shard in plan.layout.shards))
+    report = report_of_build(info=info, index=index, notes=plan.notes, columns=columns, loss=loss, run=run)
+    write_report(folder / REPORT_FILE, report)
     manifest = write_manifest(folder, info, columns)
     for path in folder.iterdir():
         if SHARD_NAME.fullmatch(path.name) and path.name not in manifest.shard_names:
@@ -208,40 +211,12 @@ def _commit(folder: Path, plan: Plan, index: Index, ledger: Ledger, run: Run) ->
     return manifest
 
 
-def _report(
-    info: DatasetInfo, index: Index, notes: Sequence[str], columns: Mapping[str, Sequence[Any]], run: Run
-) -> Report:
-    summary = Summary.of(
-        class_names=columns["class"],
-        items=columns["item"],
-        splits=columns["split"],
-        frames=columns["frames"],
-        nbytes=columns["nbytes"],
-    )
-    form, shards = Form(info.dtype, info.frame_shape), len(set(columns["shard"]))
-    empty = [
-        f"class {name!r} has no sample left; it keeps its label" for name in set(info.classes) - set(summary.classes)
-    ]
-    options = {name: f"{value}" for name, value in info.options.items() if not name.startswith("rows_")}
-    return Report(
-        title=f"Shards of {index.source.name}",
-        facts={
-            "rows": index.counts,
-            "stored": f"{len(summary):,} samples, {decimal(int(summary.nbytes.sum()))}, {form}, in {shards:,} shards",
-            **options,
-        },
-        summary=summary,
-        notes=[*notes, *sorted(empty)],
-        rejects=index.rejects,
-        run=run,
-    )
-
-
 def _summarise(console: Console, index: Index, manifest: Manifest, run: Run) -> None:
     console.print(
         index.counts + f"\n{len(manifest.classes):,} classes, {len(manifest.shard_names):,} shards, "
         f"{decimal(int(manifest.nbytes.sum()))} of features, {Form(manifest.info.dtype, manifest.info.frame_shape)}"
         f"\n{run}\nreport: {manifest.folder / REPORT_FILE}",
+        markup=False,
         highlight=False,
         soft_wrap=True,
     )

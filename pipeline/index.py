@@ -56,6 +56,7 @@ class Index:
     rejects     rows that cannot, each with its reason
     rows_read   len(rows) + len(rejects)
     blank_rows  rows after the last one that are blank in all columns
+    strays      files that no row names
     notes       oddities that are no errors, for people to read
     """
 
@@ -66,6 +67,7 @@ class Index:
     rejects: tuple[Reject, ...]
     rows_read: int
     blank_rows: int
+    strays: tuple[str, ...]
     notes: tuple[str, ...]
 
     def __post_init__(self) -> None:
@@ -114,6 +116,7 @@ def read_index(path: Path, features: Path, *, columns: Columns | None = None, sh
         deep = any("/" in labels[3] for labels in labelled.good)
         files = list_files(features, SUFFIX, deep=True) if deep else listing.result()
         rows, more = _find_files(labelled.good, table.name, features, files)
+        named = {_name(reject.id) for reject in labelled.rejects}
         return Index(
             source=path,
             features=features,
@@ -122,6 +125,7 @@ def read_index(path: Path, features: Path, *, columns: Columns | None = None, sh
             rejects=(*labelled.rejects, *more),
             rows_read=len(labelled.good) + len(labelled.rejects),
             blank_rows=labelled.blank,
+            strays=tuple(sorted(file for name, file in files.items() if name not in named)),
             notes=tuple(labelled.notes),
         )
 

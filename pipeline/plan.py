@@ -7,7 +7,7 @@ is reported together.
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from pipeline.features import Feature, Form, Reading, check_form
 from pipeline.index import Columns, Index, read_index

@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.filesize import decimal
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 from rich.table import Table
+from rich.text import Text
 
 from pipeline.layout import Layout
 
@@ -62,7 +63,7 @@ def layout_table(layout: Layout) -> Table:
             f"{len(shard.rows):,}",
             f"{len(set(shard.labels)):,}",
             decimal(shard.nbytes),
-            first.class_name,
-            last.class_name,
+            Text(first.class_name),
+            Text(last.class_name),
         )
     return table

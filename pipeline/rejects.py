@@ -61,7 +61,7 @@ def allowed_rejects(limit: int | str, rows: int) -> int:
 
 def listing(rejects: Sequence[Reject], limit: int = 20) -> str:
     """One line a row, in row order, at most `limit` lines and then how many more."""
-    lines = [f"  {reject}" for reject in in_order(rejects)[:limit]]
+    lines = [plain(f"  {reject}") for reject in in_order(rejects)[:limit]]
     if len(rejects) > limit:
         lines.append(f"  ... and {len(rejects) - limit:,} more")
     return "\n".join(lines)

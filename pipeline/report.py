@@ -5,19 +5,23 @@ The same input gives the same page but for what stands between TIMES, which tell
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from html import escape
 from pathlib import Path
-from typing import Final, final
+from typing import Any, Final, final
 
 import numpy as np
 from rich.filesize import decimal
 
 from pipeline.chart import histogram, throughput
+from pipeline.features import Form
+from pipeline.index import Index
 from pipeline.rejects import Reject, in_order, plain
 from pipeline.summary import SPREAD_HEAD, Summary
+from pipeline.values import NO_LOSS, CastLoss
 from shards.atomic import atomic_file
+from shards.schema import DatasetInfo
 
 REPORT_FILE: Final = "report.html"
 TIMES: Final = ("<!-- times -->", "<!-- /times -->")
@@ -66,7 +70,7 @@ class Report:
     """All that a page says.
 
     facts    what was read, in the order in which it is shown
-    cast     what storing as another type has cost, if that was done
+    loss     what storing as another type has cost; nothing if that was not done
     """
 
     title: str
@@ -74,8 +78,40 @@ class Report:
     summary: Summary
     notes: Sequence[str]
     rejects: Sequence[Reject]
-    cast: Mapping[str, str] = field(default_factory=dict)
+    loss: CastLoss = NO_LOSS
     run: Run | None = None
+
+
+def report_of_build(
+    *,
+    info: DatasetInfo,
+    index: Index,
+    notes: Sequence[str],
+    columns: Mapping[str, Sequence[Any]],
+    loss: CastLoss,
+    run: Run,
+) -> Report:
+    """What a build has made: `columns` as in the manifest, `notes` and `loss` from before and while writing."""
+    summary = Summary.of(
+        class_names=columns["class"],
+        items=columns["item"],
+        splits=columns["split"],
+        frames=columns["frames"],
+        nbytes=columns["nbytes"],
+    )
+    form, shards = Form(info.dtype, info.frame_shape), len(set(columns["shard"]))
+    stored = f"{len(summary):,} samples, {decimal(int(summary.nbytes.sum()))}, {form}, in {shards:,} shards"
+    options = {name: f"{value}" for name, value in info.options.items() if value is not None and "rows_" not in name}
+    empty = sorted(set(info.classes) - set(summary.classes))
+    return Report(
+        title=f"Shards of {index.source.name}",
+        facts={"rows": index.counts, "stored": stored, **options},
+        summary=summary,
+        notes=[*notes, *(f"class {name!r} has no sample left; it keeps its label" for name in empty)],
+        rejects=index.rejects,
+        loss=loss,
+        run=run,
+    )
 
 
 def write_report(path: Path, report: Report) -> None:
@@ -93,7 +129,7 @@ def page(report: Report) -> str:
         _classes(report.summary),
         _lengths(report.summary),
         _splits(report.summary),
-        _section("Cast", _table(report.cast.items())) if report.cast else "",
+        _cast(report.loss) if report.loss.values else "",
         _section("Notes", _list(report.notes)) if report.notes else "",
         _rejects(report.rejects),
         "" if report.run is None else _times(report.run),
@@ -133,8 +169,21 @@ def _lengths(summary: Summary) -> str:
 
 
 def _splits(summary: Summary) -> str:
+    if not summary.parts:
+        return _section("Splits", "<p>None yet: the index has no split column.</p>")
     lines = [(part.name, *(f"{count:,}" for count in part[1:-1]), decimal(part.nbytes)) for part in summary.parts]
     return _section("Splits", _table(lines, ("split", "samples", "classes", "items", "frames", "size")))
+
+
+def _cast(loss: CastLoss) -> str:
+    lines = (
+        ("values cast", f"{loss.values:,}"),
+        ("largest absolute error", f"{loss.absolute:.3g}"),
+        ("largest relative error", f"{loss.relative:.3g}"),
+        ("overflowed to infinity", f"{loss.overflowed:,}"),
+        ("underflowed to zero", f"{loss.underflowed:,}"),
+    )
+    return _section("Cast", _table(lines))
 
 
 def _rejects(rejects: Sequence[Reject]) -> str:

@@ -48,7 +48,7 @@ class Summary:
 
     labels    position in `classes`, which is in text order
     items     codes; equal codes in one class are one item
-    splits    position in `split_names`, which is in order of first appearance; all 0 if there is no split yet
+    splits    position in `split_names`, which is in order of first appearance; empty if nothing is split yet
     """
 
     classes: tuple[str, ...]
@@ -69,7 +69,7 @@ class Summary:
         frames: Sequence[int],
         nbytes: Sequence[int],
     ) -> Self:
-        """From columns of equal length, one entry a sample."""
+        """From columns of equal length, one entry a sample; `splits` may be empty."""
         names, codes = _coded(class_names)
         classes = tuple(sorted(names))
         place = {name: label for label, name in enumerate(classes)}

@@ -61,7 +61,7 @@ def verify_shards(config: VerifyConfig, console: Console | None = None) -> list[
             for found in pool.map(partial(_shard_faults, manifest, count), _shards(manifest)):
                 faults += found
     for fault in faults:
-        console.print(f"fault: {fault}", style="red", highlight=False, soft_wrap=True)
+        console.print(f"fault: {fault}", style="red", markup=False, highlight=False, soft_wrap=True)
     console.print(
         f"{len(manifest):,} samples in {len(manifest.shard_names):,} shards, {decimal(done)} read: "
         + (f"{len(faults):,} faults" if faults else "all is well"),
