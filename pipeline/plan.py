@@ -31,11 +31,6 @@ class CorpusConfig(Reading):
     columns: Columns = field(default_factory=Columns)
     """Names of the index's columns."""
 
-    @property
-    def reading(self) -> Reading:
-        """How the arrays are taken out of their files, apart from where these are."""
-        return Reading(**{option.name: getattr(self, option.name) for option in fields(Reading)})
-
 
 @dataclass(frozen=True, kw_only=True)
 class BuildConfig(CorpusConfig):
@@ -87,10 +82,15 @@ class Plan:
     notes: Sequence[str]
 
 
+def reading_of(config: CorpusConfig) -> Reading:
+    """How arrays are taken out of their files, apart from where these are."""
+    return Reading(**{option.name: getattr(config, option.name) for option in fields(Reading)})
+
+
 def read_corpus(config: CorpusConfig) -> Corpus:
     """Read the index and every file's header; what is wrong with a file makes its row a reject."""
     index = read_index(config.index, config.features, columns=config.columns, sheet=config.sheet)
-    found = look_at_all(config.features, [row.path for row in index.rows], config.reading)
+    found = look_at_all(config.features, [row.path for row in index.rows], reading_of(config))
     form = common_form(found)
     features, faults = _sound(index, found, form)
     return Corpus(index=index.reject(faults), features=features, form=form)
@@ -107,7 +107,7 @@ def make_plan(config: BuildConfig) -> Plan:
             f"{config.max_rejects}; nothing was written\n{listing(index.rejects)}\ncorrect them, or {cure}"
         )
     splits, notes = assign(index.rows, config.split)
-    reading = config.reading
+    reading = reading_of(config)
     layout = lay_out(index.rows, features, splits, form=form, shard_bytes=config.shard_mb << 20, reading=reading)
     options = {
         "index": config.index.name,

@@ -102,10 +102,10 @@ class Summary:
     def spreads(self) -> dict[str, Spread]:
         """The sizes that differ from class to class and from sample to sample, by what they are."""
         return {
-            "samples of a class": Spread.of(self.class_sizes),
-            "items of a class": Spread.of(self.class_items),
-            "frames of a sample": Spread.of(self.frames),
-            "bytes of a sample": Spread.of(self.nbytes),
+            "samples (ids) per class": Spread.of(self.class_sizes),
+            "items per class": Spread.of(self.class_items),
+            "frames per sample": Spread.of(self.frames),
+            "bytes per sample": Spread.of(self.nbytes),
         }
 
     @property
