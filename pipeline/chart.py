@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 _MOST_BARS: Final = 40
 _WIDTH, _HEIGHT = 640, 180
-_LEFT, _TOP, _BOTTOM = 64, 10, 24  # room for the numbers at the axes
+_LEFT, _RIGHT, _TOP, _BOTTOM = 64, 24, 10, 24  # room for the numbers at the axes
 _TICKS: Final = 5
 _SKEWED: Final = 50  # times the median: from here on bars of equal width would all but hide most values
 
@@ -77,11 +77,11 @@ def _bars(heights: NDArray[Any], titles: Sequence[str], ticks: Sequence[str], *,
     """One bar a height, with some of the ticks below them; a bar of anything is at least visible."""
     top = float(heights.max()) or 1.0
     room = _HEIGHT - _TOP - _BOTTOM
-    step = (_WIDTH - _LEFT) / len(heights)
+    step = (_WIDTH - _LEFT - _RIGHT) / len(heights)
     parts: list[str] = []
     for share in (0.0, 0.5, 1.0):
         y = _TOP + room * (1 - share)
-        parts.append(f'<line x1="{_LEFT}" x2="{_WIDTH}" y1="{y:.1f}" y2="{y:.1f}"/>')
+        parts.append(f'<line x1="{_LEFT}" x2="{_WIDTH - _RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>')
         parts.append(f'<text x="{_LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{_level(share * top)}</text>')
     for number, (height, title) in enumerate(zip(heights, titles, strict=True)):
         if height > 0:

@@ -56,7 +56,7 @@ class Index:
     rejects     rows that cannot, each with its reason
     rows_read   len(rows) + len(rejects)
     blank_rows  rows after the last one that are blank in all columns
-    strays      files that no row names
+    unused      files that no row names
     notes       oddities that are no errors, for people to read
     """
 
@@ -67,7 +67,7 @@ class Index:
     rejects: tuple[Reject, ...]
     rows_read: int
     blank_rows: int
-    strays: tuple[str, ...]
+    unused: tuple[str, ...]
     notes: tuple[str, ...]
 
     def __post_init__(self) -> None:
@@ -125,7 +125,7 @@ def read_index(path: Path, features: Path, *, columns: Columns | None = None, sh
             rejects=(*labelled.rejects, *more),
             rows_read=len(labelled.good) + len(labelled.rejects),
             blank_rows=labelled.blank,
-            strays=tuple(sorted(file for name, file in files.items() if name not in named)),
+            unused=tuple(sorted(file for name, file in files.items() if name not in named)),
             notes=tuple(labelled.notes),
         )
 

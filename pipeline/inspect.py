@@ -65,7 +65,7 @@ def _facts(config: InspectConfig, corpus: Corpus, summary: Summary) -> dict[str,
     """What was understood, by what it is."""
     index, columns = corpus.index, config.columns
     missing = sum(reject.reason.startswith(NO_FILE) for reject in index.rejects)
-    strays = ", ".join(index.strays[:_MOST_NAMES]) + (", ..." if len(index.strays) > _MOST_NAMES else "")
+    strays = ", ".join(index.unused[:_MOST_NAMES]) + (", ..." if len(index.unused) > _MOST_NAMES else "")
     return {
         "index": f"{index.source}",
         "sheet": index.sheet,
@@ -77,7 +77,7 @@ def _facts(config: InspectConfig, corpus: Corpus, summary: Summary) -> dict[str,
         "features": f"{config.features}",
         "stored as": f"{corpus.form or 'nothing'}, {decimal(int(summary.nbytes.sum()))}",
         "files missing": f"{missing:,}",
-        "files without a row": f"{len(index.strays):,}" + (f": {strays}" if strays else ""),
+        "files without a row": f"{len(index.unused):,}" + (f": {strays}" if strays else ""),
     }
 
 

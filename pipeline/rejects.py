@@ -60,7 +60,7 @@ def allowed_rejects(limit: int | str, rows: int) -> int:
 
 
 def listing(rejects: Sequence[Reject], limit: int = 20) -> str:
-    """One line a row, in row order, at most `limit` lines and then how many more."""
+    """One line a row, in order of sheet and row, at most `limit` lines and then how many more."""
     lines = [plain(f"  {reject}") for reject in in_order(rejects)[:limit]]
     if len(rejects) > limit:
         lines.append(f"  ... and {len(rejects) - limit:,} more")
@@ -68,8 +68,8 @@ def listing(rejects: Sequence[Reject], limit: int = 20) -> str:
 
 
 def in_order(rejects: Sequence[Reject]) -> list[Reject]:
-    """By row."""
-    return sorted(rejects, key=lambda reject: reject.row)
+    """By sheet and row."""
+    return sorted(rejects, key=lambda reject: reject[:2])
 
 
 def plain(text: str) -> str:

@@ -124,7 +124,7 @@ def page(report: Report) -> str:
     """The page as HTML; every text from outside is escaped where it is put in a cell."""
     parts = (
         f"<h1>{_text(report.title)}</h1>",
-        _table(report.facts.items()),
+        _table(report.facts.items(), kind="text"),
         _table([(what, *spread.cells()) for what, spread in report.summary.spreads.items()], SPREAD_HEAD),
         _classes(report.summary),
         _lengths(report.summary),
@@ -139,7 +139,7 @@ def page(report: Report) -> str:
 
 def _times(run: Run) -> str:
     began = f"{run.began:%Y-%m-%d %H:%M:%S %z}"
-    written = _table([("began", began), ("shards written", f"{run.shards:,}"), ("throughput", f"{run}")])
+    written = _table([("began", began), ("shards written", f"{run.shards:,}"), ("throughput", f"{run}")], kind="text")
     return f"{TIMES[0]}{_section('This run', written, throughput(run.points))}{TIMES[1]}"
 
 
@@ -234,7 +234,7 @@ body { background: var(--ground); color: var(--ink); font: 15px/1.5 system-ui, s
 h1, h2 { line-height: 1.2; overflow-wrap: anywhere }
 h2 { margin-top: 2.5rem }
 div { overflow-x: auto }
-table { border-collapse: collapse; font-variant-numeric: tabular-nums }
+table { margin: 1rem 0; border-collapse: collapse; font-variant-numeric: tabular-nums }
 th, td { border-bottom: 1px solid var(--rule); padding: .2rem 1.2rem .2rem 0; text-align: left; vertical-align: top }
 .numbers :is(th, td):not(:first-child) { text-align: right }
 .text td { overflow-wrap: anywhere; white-space: pre-wrap }
