@@ -116,7 +116,9 @@ def test_files_found_bad_while_writing_are_left_out_as_far_as_may_be(tmp_path: P
 
 
 def test_one_reject_more_than_may_be_stops_the_build_in_the_middle(tmp_path: Path) -> None:
-    """Rows found bad before count too; what is whole by then is kept, and a larger limit goes on from there."""
+    """Rows found bad before count too; what is whole by then is kept, and a larger limit goes on from there to
+    the same bytes as a build that was never stopped.
+    """
     bad = ("000-0-0", "001-0-0", "003-0-0")
     spoil(write_corpus(tmp_path, classes=4, frames=100_000), *bad)
     (tmp_path / "features" / "002-0-0.npy").unlink()
@@ -132,6 +134,8 @@ def test_one_reject_more_than_may_be_stops_the_build_in_the_middle(tmp_path: Pat
     manifest = build(tmp_path, max_rejects=4, shard_mb=4)
     assert len(manifest) == 20
     assert 0 < shards < len(manifest.shard_names)
+    build(tmp_path, max_rejects=4, shard_mb=4, shards=tmp_path / "unbroken")
+    assert contents(tmp_path / "shards") == contents(tmp_path / "unbroken")
     with pytest.raises(DataError, match="4 of 24 rows cannot be used, --max-rejects is 3"):
         build(tmp_path, max_rejects=3, shard_mb=4)
     assert len(manifest) == 20
