@@ -7,10 +7,10 @@ dataset exist. A build that is killed anywhere and run again gives the same byte
 import errno
 import json
 import os
-import re
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import fields
 from functools import reduce
 from pathlib import Path
 from typing import Any, Final
@@ -20,7 +20,7 @@ from rich.filesize import decimal
 
 from pipeline.features import Form
 from pipeline.index import Index
-from pipeline.layout import Shard
+from pipeline.layout import SHARD_NAME, Shard
 from pipeline.ledger import Entry, Ledger, locked
 from pipeline.plan import BuildConfig, Plan, make_plan
 from pipeline.pool import ShardPool
@@ -32,11 +32,11 @@ from pipeline.values import CastLoss
 from shards.atomic import fsync_folder, remove_leftovers
 from shards.errors import ConfigError, DataError
 from shards.manifest import Manifest, write_manifest
+from shards.sample import Stored
 from shards.schema import DATASET_FILE, SCHEMA, DatasetInfo
 
 __all__ = ["BuildConfig", "build_shards"]
 
-SHARD_NAME: Final = re.compile(r"\w+-\d{5,}\.tar")
 _FULL: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
@@ -186,8 +186,9 @@ def _columns(shards: Sequence[Shard], ledger: Ledger) -> dict[str, list[Any]]:
         columns["class"] += [shard.rows[position].class_name for position in kept]
         columns["item"] += [shard.rows[position].item for position in kept]
         columns["id"] += [shard.rows[position].id for position in kept]
-        for name in ("offset", "nbytes", "frames", "checksum"):
-            columns[name] += [getattr(sample, name) for sample in samples]
+        columns["source"] += [shard.rows[position].path for position in kept]
+        for field in fields(Stored):
+            columns[field.name] += [getattr(sample, field.name) for sample in samples]
     return columns
 
 

@@ -11,7 +11,7 @@ import mmap
 import os
 from typing import BinaryIO, Final, Self, final
 
-from shards.tar import PAGE
+from shards.sample import PAGE
 
 _PIECE: Final = 4 << 20  # one write: larger ones were no faster, and this stays in the CPU's cache
 

@@ -4,6 +4,7 @@ Class-major: a class sits in as few shards as possible, so that dealing shards d
 is the class's position in text order.
 """
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -15,8 +16,10 @@ import xxhash
 from pipeline.features import Feature, Form, Reading
 from pipeline.index import Row
 from pipeline.split import ORDER
+from shards.sample import PAGE
 from shards.schema import VERSION
-from shards.tar import PAGE
+
+SHARD_NAME: Final = re.compile(r"\w+-\d{5,}\.(tar|arrow)")
 
 _Sample = tuple[Row, Feature]
 

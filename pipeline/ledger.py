@@ -11,7 +11,7 @@ import json
 import os
 from collections.abc import Generator, Iterable, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, Final, final
 
@@ -20,7 +20,7 @@ from pipeline.rejects import Fault
 from pipeline.values import NO_LOSS, CastLoss
 from shards.atomic import atomic_file, fsync_folder
 from shards.errors import ConfigError
-from shards.tar import Stored
+from shards.sample import Stored
 
 LEDGER_FILE: Final = "ledger.jsonl"
 LOCK_FILE: Final = ".lock"
@@ -43,8 +43,7 @@ class Entry:
 
     def to_line(self) -> bytes:
         """One line of JSON; samples as columns."""
-        names = ("offset", "nbytes", "frames", "checksum")
-        columns = {name: [getattr(sample, name) for sample in self.samples] for name in names}
+        columns = {f.name: [getattr(sample, f.name) for sample in self.samples] for f in fields(Stored)}
         return json.dumps({**asdict(self), "samples": columns}).encode() + b"\n"
 
     @staticmethod

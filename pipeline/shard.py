@@ -16,7 +16,8 @@ from pipeline.rejects import Fault
 from pipeline.values import NO_LOSS, CastLoss
 from shards.atomic import atomic_file
 from shards.errors import DataError
-from shards.tar import Sample, Stored, TarWriter
+from shards.sample import Sample, ShardWriter, Stored
+from shards.tar import TarWriter
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,20 +75,19 @@ def write_shard(task: Task) -> Written:
 
     Raises OSError if the disk refuses (full, say), and leaves no shard then either.
     """
-    stored: list[Stored] = []
     faults: list[Fault] = []
     files = FeatureFolder(task.features, task.reading)
     try:
         with atomic_file(task.folder / task.shard.name) as file:
             with DirectWriter(file) as sink:
-                _fill(TarWriter(sink), files, task, stored, faults)
+                stored = _fill(TarWriter(sink), files, task, faults)
             nbytes = os.fstat(file.fileno()).st_size
     except _AbandonedError:
         return Written(faults=tuple(faults))
-    return Written(nbytes=nbytes, stored=tuple(stored), faults=tuple(faults), loss=files.loss)
+    return Written(nbytes=nbytes, stored=stored, faults=tuple(faults), loss=files.loss)
 
 
-def _fill(writer: TarWriter, files: FeatureFolder, task: Task, stored: list[Stored], faults: list[Fault]) -> None:
+def _fill(writer: ShardWriter, files: FeatureFolder, task: Task, faults: list[Fault]) -> tuple[Stored, ...]:
     samples = zip(task.shard.rows, task.shard.features, task.shard.labels, strict=True)
     for position, (row, feature, label) in enumerate(samples):
         _heed_stop()
@@ -99,11 +99,11 @@ def _fill(writer: TarWriter, files: FeatureFolder, task: Task, stored: list[Stor
                 raise _AbandonedError from error
             continue
         sample = Sample(array=array, label=label, class_name=row.class_name, item=row.item, id=row.id, source=row.path)
-        stored.append(writer.add(sample))
+        writer.add(sample)
         _count(feature.size)
-    if not stored:
+    if len(faults) == len(task.shard.rows):
         raise _AbandonedError
-    writer.close()
+    return tuple(writer.close())
 
 
 def _heed_stop() -> None:

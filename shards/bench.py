@@ -237,7 +237,7 @@ class FirstSteps:
 def _drop_from_cache(data: Manifest) -> None:
     """Ask the kernel to forget the shards; it keeps what is dirty or mapped by others."""
     for name in data.shard_names:
-        file = os.open(data.folder / name, os.O_RDONLY)
+        file = os.open(data.root / name, os.O_RDONLY)
         try:
             os.fsync(file)
             os.posix_fadvise(file, 0, 0, os.POSIX_FADV_DONTNEED)

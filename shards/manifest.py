@@ -2,8 +2,9 @@
 
 `row` is a position in the whole manifest, `label` a position in `classes`; a *frame* is one time
 step of a sample, an array of `frame_shape`.
-Two files: `dataset.json` (one small object) and `manifest.arrow` (Arrow IPC, one record batch,
-memory-mapped, so that opening costs the same for a thousand rows and for a million).
+Two files: `dataset.json` (one small object, with a checksum of itself and one of the other file) and
+`manifest.arrow` (Arrow IPC, one record batch, memory-mapped, so that opening costs the same for a thousand
+rows and for a million).
 """
 
 import json
@@ -25,6 +26,9 @@ from shards.schema import DATASET_FILE, MANIFEST_FILE, SCHEMA, VERSION, DatasetI
 # What a sample *is*. Where it lies (shard, offset) is left out, so that the same samples in other
 # containers, or in shards of another size, are the same data.
 _CONTENT: Final = ("split", "label", "class", "item", "id", "frames", "checksum")
+_CURE: Final = "run `python -m pipeline repair` with the options of the build"
+_UNSEALED: Final = "0" * 16
+_PIECE: Final = 4 << 20
 
 
 @final
@@ -60,34 +64,30 @@ class Manifest:
         self.table = table
         self.fingerprint = fingerprint
 
+        self.root = folder if info.root is None else Path(info.root)
+
     @classmethod
     def open(cls, folder: str | Path) -> Self:
         """Open the dataset in `folder`; raises DataError if there is none, or a half-made one."""
         folder = Path(folder)
-        raw = _read_dataset_json(folder)
+        raw = read_dataset_json(folder)
         path = folder / MANIFEST_FILE
         try:
             with pa.memory_map(str(path)) as source:
                 reader = pa.ipc.open_file(source)
                 schema, table = reader.schema, reader.get_batch(0)
-        except (OSError, pa.ArrowInvalid) as error:
-            raise DataError(f"{path}: not a readable manifest ({error}); build the shards again") from error
+        except (OSError, ValueError) as error:  # pyarrow's own errors are both
+            raise DataError(f"{path}: not a readable manifest ({error}); {_CURE}") from error
         fingerprint = (schema.metadata or {}).get(b"fingerprint", b"").decode()
         if not schema.equals(SCHEMA):
-            raise DataError(f"{path}: columns are {schema.names}, expected {SCHEMA.names}; build the shards again")
+            raise DataError(f"{path}: columns are {schema.names}, expected {SCHEMA.names}; {_CURE}")
         if fingerprint != raw["fingerprint"] or table.num_rows != raw["samples"]:
             raise DataError(
                 f"{path}: fingerprint {fingerprint or 'missing'} and {table.num_rows} rows, but "
                 f"{DATASET_FILE} says {raw['fingerprint']} and {raw['samples']}: "
-                "the two files are from different builds; build the shards again"
+                f"the two files are from different builds; {_CURE}"
             )
-        info = DatasetInfo(
-            dtype=raw["dtype"],
-            frame_shape=tuple(raw["frame_shape"]),
-            classes=tuple(raw["classes"]),
-            options=raw["options"],
-        )
-        return cls(folder, info, table, fingerprint)
+        return cls(folder, info_of(raw), table, fingerprint)
 
     def __len__(self) -> int:
         return self.table.num_rows
@@ -129,6 +129,11 @@ class Manifest:
         return self._numbers("checksum")
 
     @cached_property
+    def arounds(self) -> NDArray[np.uint64]:
+        """xxh3-64 of the bytes around each payload, as `shards.sample` defines them."""
+        return self._numbers("around")
+
+    @cached_property
     def items(self) -> NDArray[np.int32]:
         """Code of each sample's item name."""
         return self._codes("item")
@@ -140,7 +145,7 @@ class Manifest:
 
     @cached_property
     def shard_names(self) -> list[str]:
-        """Names of the shard files, relative to `folder`."""
+        """Paths of the files of samples, below `root`."""
         return self._names("shard")
 
     @cached_property
@@ -154,7 +159,7 @@ class Manifest:
 
     def shard_path(self, row: int) -> Path:
         """The file that holds `row`."""
-        return self.folder / self.shard_names[self.shards[row]]
+        return self.root / self.shard_names[self.shards[row]]
 
     def split(self, name: str) -> Selection:
         """The rows of one split; raises DataError naming the splits there are."""
@@ -185,10 +190,25 @@ def write_manifest(folder: Path, info: DatasetInfo, columns: Mapping[str, Sequen
     schema = SCHEMA.with_metadata({"fingerprint": fingerprint, "version": str(VERSION)})
     with atomic_file(folder / MANIFEST_FILE) as file, pa.ipc.new_file(file, schema) as writer:
         writer.write_batch(table)
-    head = {"format": "headrace", "version": VERSION, "fingerprint": fingerprint, "samples": table.num_rows}
+    head = {
+        "format": "headrace",
+        "version": VERSION,
+        "fingerprint": fingerprint,
+        "samples": table.num_rows,
+        "manifest": file_checksum(folder / MANIFEST_FILE),
+    }
     with atomic_file(folder / DATASET_FILE) as file:
-        file.write(json.dumps(head | asdict(info), ensure_ascii=False, indent=1).encode())
+        file.write(_sealed(json.dumps(head | asdict(info) | {"checksum": _UNSEALED}, ensure_ascii=False, indent=1)))
     return Manifest.open(folder)
+
+
+def file_checksum(path: Path) -> str:
+    """xxh3-128 of a whole file, in hexadecimal; raises OSError."""
+    digest = xxhash.xxh3_128()
+    with path.open("rb", buffering=0) as file:
+        while piece := file.read(_PIECE):
+            digest.update(piece)
+    return digest.hexdigest()
 
 
 def column_array(values: Sequence[Any] | NDArray[Any], kind: pa.DataType) -> pa.Array:
@@ -221,10 +241,11 @@ def content_fingerprint(info: DatasetInfo, table: pa.RecordBatch) -> str:
     return digest.hexdigest()
 
 
-def _read_dataset_json(folder: Path) -> dict[str, Any]:
+def read_dataset_json(folder: Path) -> dict[str, Any]:
+    """The object of `dataset.json`; raises DataError if there is none, or not one that this program wrote."""
     path = folder / DATASET_FILE
     try:
-        raw: dict[str, Any] = json.loads(path.read_bytes())
+        written = path.read_bytes()
     except FileNotFoundError:
         hint = (
             "a build is not finished there; run the same build again to finish it"
@@ -232,11 +253,40 @@ def _read_dataset_json(folder: Path) -> dict[str, Any]:
             else "no dataset is there; make one with `make shards` or `python -m pipeline build`"
         )
         raise DataError(f"{path}: no such file: {hint}") from None
-    except ValueError as error:
-        raise DataError(f"{path}: not valid JSON ({error}); build the shards again") from error
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read ({error.strerror}); check the disk and the permissions") from error
+    try:
+        text = written.decode()
+        raw: dict[str, Any] = dict(json.loads(text))
+    except (ValueError, TypeError) as error:
+        raise DataError(f"{path}: not valid JSON ({error}); {_CURE}") from error
     if raw.get("format") != "headrace" or raw.get("version") != VERSION:
         raise DataError(
             f"{path}: format {raw.get('format')!r} version {raw.get('version')!r}; this program reads "
             f"'headrace' version {VERSION}; build the shards again or install a matching headrace"
         )
+    if written != _sealed(text):
+        raise DataError(f"{path}: was changed by hand or damaged, its checksum is not that of its text; {_CURE}")
     return raw
+
+
+def info_of(raw: Mapping[str, Any]) -> DatasetInfo:
+    """What `dataset.json` says of all samples."""
+    return DatasetInfo(
+        dtype=raw["dtype"],
+        frame_shape=tuple(raw["frame_shape"]),
+        classes=tuple(raw["classes"]),
+        container=raw["container"],
+        root=raw["root"],
+        options=raw["options"],
+    )
+
+
+def _sealed(text: str) -> bytes:
+    """The text of `dataset.json` with its last value, 16 hexadecimal digits, set to the xxh3-64 of the text in
+    which they are zeros.
+    """
+    end = len('"\n}')
+    unsealed = text[: -end - len(_UNSEALED)] + _UNSEALED + text[-end:]
+    seal = xxhash.xxh3_64_hexdigest(unsealed.encode())
+    return (text[: -end - len(_UNSEALED)] + seal + text[-end:]).encode()

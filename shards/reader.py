@@ -20,7 +20,8 @@ _SPARE_FILES: Final = 256  # left for the rest of the process: libraries, logs, 
 class Reader:
     """Reads ranges of frames with `preadv`, which lets other threads run. Safe to share by threads.
 
-    Files are opened when first read and stay open; close() or a `with` block ends that.
+    Files are opened when first read and stay open until close() or the end of a `with` block. Where there are
+    more files than a process may have open (samples in files of their own), each is opened for its read alone.
     """
 
     def __init__(self, data: Manifest) -> None:
@@ -28,7 +29,7 @@ class Reader:
         self._frame_bytes = data.info.frame_bytes
         self._files: list[int | None] = [None] * len(data.shard_names)
         self._opening = threading.Lock()
-        _allow_open_files(len(data.shard_names))
+        self._stay_open = _may_have_open(len(data.shard_names))
 
     def __enter__(self) -> Self:
         return self
@@ -63,7 +64,7 @@ class Reader:
         if not 0 <= start <= start + count <= data.frames[row]:
             raise DataError(f"{self._where(row)}: frames {start} to {start + count} of {data.frames[row]}")
         offset = int(data.offsets[row]) + start * self._frame_bytes
-        done, size = 0, len(out)
+        done, size, file = 0, len(out), None
         try:
             file = self._file(int(data.shards[row]))
             while done < size:
@@ -71,35 +72,40 @@ class Reader:
                 if got == 0:
                     raise DataError(
                         f"{self._where(row)}: the file ends at byte {offset + done}, the sample needs "
-                        f"{offset + size}: the shard is cut short; `make verify` lists what is damaged"
+                        f"{offset + size}: it is cut short; `make verify` lists what is damaged"
                     )
                 done += got
         except OSError as error:
             raise DataError(f"{self._where(row)}: cannot read bytes {offset} to {offset + size}: {error}") from error
+        finally:
+            if not self._stay_open and file is not None:
+                os.close(file)
 
     def _file(self, shard: int) -> int:
+        if not self._stay_open:
+            return self._open(shard)
         file = self._files[shard]
         if file is None:
             with self._opening:
                 file = self._files[shard]
                 if file is None:
-                    path = self._data.folder / self._data.shard_names[shard]
-                    file = self._files[shard] = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+                    file = self._files[shard] = self._open(shard)
         return file
+
+    def _open(self, shard: int) -> int:
+        return os.open(self._data.root / self._data.shard_names[shard], os.O_RDONLY | os.O_CLOEXEC)
 
     def _where(self, row: int) -> str:
         return f"{self._data.shard_path(row)}: row {row} (id {self._data.id(row)!r})"
 
 
-def _allow_open_files(count: int) -> None:
-    """Raise this process's limit of open files if the shards need it; refuse if the system does not let us."""
+def _may_have_open(count: int) -> bool:
+    """Whether so many files may be open at a time; raises this process's limit if that needs to be."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     need = count + _SPARE_FILES
     if soft == resource.RLIM_INFINITY or need <= soft:
-        return
+        return True
     if hard != resource.RLIM_INFINITY and need > hard:
-        raise DataError(
-            f"{count} shards, but a process may open {hard} files here: raise the limit (ulimit -Hn) "
-            "or build larger shards (SHARD_MB)"
-        )
+        return False
     resource.setrlimit(resource.RLIMIT_NOFILE, (need, hard))
+    return True

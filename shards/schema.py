@@ -4,14 +4,16 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import numpy as np
 import pyarrow as pa
 
-VERSION: Final = 1
+VERSION: Final = 2
 DATASET_FILE: Final = "dataset.json"
 MANIFEST_FILE: Final = "manifest.arrow"
+
+Container = Literal["tar", "arrow", "raw"]
 
 # Storage types that reach the device as they are.
 DTYPES: Final = ("float16", "float32", "float64", "bfloat16")
@@ -28,7 +30,9 @@ SCHEMA: Final = pa.schema(
         pa.field("class", _NAMED, nullable=False),
         pa.field("item", _NAMED, nullable=False),
         pa.field("id", pa.large_string(), nullable=False),
+        pa.field("source", pa.large_string(), nullable=False),
         pa.field("checksum", pa.uint64(), nullable=False),
+        pa.field("around", pa.uint64(), nullable=False),
     ]
 )
 
@@ -51,12 +55,16 @@ class DatasetInfo:
     dtype         one of DTYPES: how payloads are stored (C order, little-endian)
     frame_shape   shape of one frame, (128,) for 128 mel bands; () for 1-D samples
     classes       class names; the position is the label
+    container     what the files of samples are: tar or arrow shards, or the user's own files, untouched ("raw")
+    root          folder of the files of samples, absolute; None: that of the manifest
     options       how the shards were made, for people to read
     """
 
     dtype: str
     frame_shape: tuple[int, ...]
     classes: tuple[str, ...]
+    container: Container = "tar"
+    root: str | None = None
     options: Mapping[str, Any]
 
     @property

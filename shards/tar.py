@@ -11,49 +11,15 @@ The same samples give the same bytes (mtime 0, no owner), so a shard written aga
 import json
 import struct
 import tarfile
-from dataclasses import dataclass
-from typing import Any, Final, Protocol, final
+from typing import Any, Final, final
 
 import numpy as np
-import xxhash
 from numpy.typing import NDArray
 
-PAGE: Final = 4096  # O_DIRECT and page-cache granularity
+from shards.sample import PAGE, Book, Sample, Sink, Stored
+
 _BLOCK: Final = tarfile.BLOCKSIZE
 _NPY_PREFIX: Final = b"\x93NUMPY\x01\x00"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Sample:
-    """One sample on its way into a shard.
-
-    `array` is (frames, *frame_shape), C-contiguous and little-endian.
-    """
-
-    array: NDArray[Any]
-    label: int
-    class_name: str
-    item: str
-    id: str
-    source: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class Stored:
-    """Where a payload went: byte offset in the shard, bytes, frames, xxh3-64 of the payload."""
-
-    offset: int
-    nbytes: int
-    frames: int
-    checksum: int
-
-
-class Sink(Protocol):
-    """What a shard is written to: a binary file, or something that passes the bytes on to one."""
-
-    def write(self, data: bytes | memoryview, /) -> int:
-        """Take all of `data`."""
-        ...
 
 
 @final
@@ -64,43 +30,37 @@ class TarWriter:
     """
 
     def __init__(self, file: Sink) -> None:
-        self._file = file
-        self._position = 0
+        self._book = Book(file)
         self._samples = 0
 
-    def add(self, sample: Sample) -> Stored:
-        """Write one sample and return where its payload lies."""
+    def add(self, sample: Sample) -> None:
+        """Write one sample."""
         key = f"{self._samples:06d}"
         described = {"class": sample.class_name, "item": sample.item, "id": sample.id, "source": sample.source}
         self._member(f"{key}.cls", str(sample.label).encode())
         self._member(f"{key}.json", json.dumps(described, ensure_ascii=False).encode())
-        payload = sample.array.reshape(-1).view(np.uint8).data
-        header = _npy_header(sample.array, -(self._position + _BLOCK) % PAGE)
-        offset = self._position + _BLOCK + len(header)
-        self._member(f"{key}.npy", header, payload)
+        header = _npy_header(sample.array, -(self._book.position + _BLOCK) % PAGE)
+        payload = sample.payload
+        size = len(header) + payload.nbytes
+        self._book.write(_tar_header(f"{key}.npy", size) + header)
+        self._book.write_payload(payload, len(sample.array))
+        self._book.write(bytes(-size % _BLOCK))
         self._samples += 1
-        return Stored(
-            offset=offset,
-            nbytes=payload.nbytes,
-            frames=len(sample.array),
-            checksum=xxhash.xxh3_64_intdigest(payload),
-        )
 
-    def close(self) -> None:
-        """Write the two zero blocks that end an archive, padded to a whole tar record."""
+    def close(self) -> tuple[Stored, ...]:
+        """Write the two zero blocks that end an archive, padded to a whole record; returns where the samples lie."""
         end = 2 * _BLOCK
-        self._write(bytes(end + -(self._position + end) % tarfile.RECORDSIZE))
+        self._book.write(bytes(end + -(self._book.position + end) % tarfile.RECORDSIZE))
+        return self._book.close()
 
-    def _member(self, name: str, *parts: bytes | memoryview) -> None:
-        info = tarfile.TarInfo(name)
-        info.size = sum(len(part) for part in parts)
-        for part in (info.tobuf(tarfile.USTAR_FORMAT), *parts):
-            self._write(part)
-        self._write(bytes(-info.size % _BLOCK))
+    def _member(self, name: str, content: bytes) -> None:
+        self._book.write(_tar_header(name, len(content)) + content + bytes(-len(content) % _BLOCK))
 
-    def _write(self, data: bytes | memoryview) -> None:
-        self._file.write(data)
-        self._position += len(data)
+
+def _tar_header(name: str, size: int) -> bytes:
+    info = tarfile.TarInfo(name)
+    info.size = size
+    return info.tobuf(tarfile.USTAR_FORMAT)
 
 
 def _npy_header(array: NDArray[Any], length: int) -> bytes:

@@ -45,7 +45,7 @@ def test_demo_build_and_verify_follow_one_another(tmp_path: Path) -> None:
     assert "18 files of 3 classes" in demo.stdout
     assert "18 rows read, 18 kept, 0 rejected" in build.stdout
     assert "3 classes, 2 shards" in build.stdout
-    assert "18 samples in 2 shards" in verify.stdout
+    assert "18 samples in 2 files" in verify.stdout
     assert "all is well" in verify.stdout
 
 
@@ -84,4 +84,4 @@ def test_an_error_is_a_sentence_and_not_a_traceback(tmp_path: Path) -> None:
     (tmp_path / "s" / "train-00000.tar").unlink()
     verify = pipeline("verify", "--shards", tmp_path / "s")
     assert verify.returncode == 1
-    assert "train-00000.tar: the shard is missing" in verify.stdout
+    assert "train-00000.tar: the file is missing" in verify.stdout

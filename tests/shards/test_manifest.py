@@ -29,7 +29,9 @@ def columns_of(rows: int, **changes: object) -> dict[str, object]:
         "class": [INFO.classes[row % 3] for row in range(rows)],
         "item": [f"i{row % 5}" for row in range(rows)],
         "id": [f"{row:07d}" for row in range(rows)],
+        "source": [f"{row}.npy" for row in range(rows)],
         "checksum": np.arange(rows, dtype=np.uint64) + 2**63,
+        "around": np.arange(rows, dtype=np.uint64),
     }
     return columns | changes
 
@@ -117,6 +119,10 @@ def test_files_of_different_builds_are_refused(tmp_path: Path) -> None:
         (lambda folder: (folder / DATASET_FILE).write_text("{"), "not valid JSON"),
         (lambda folder: _edit(folder, version=99), "version 99; this program reads"),
         (lambda folder: _edit(folder, format="other"), "format 'other'"),
+        (lambda folder: _edit(folder, dtype="float16"), "was changed by hand or damaged"),
+        (lambda folder: (folder / DATASET_FILE).write_text("[]"), "format None"),
+        (lambda folder: (folder / DATASET_FILE).write_text("7"), "not valid JSON"),
+        (lambda folder: (folder / DATASET_FILE).write_bytes(b"\xff\xfe"), "not valid JSON"),
     ],
 )
 def test_damaged_files_are_refused_by_name(tmp_path: Path, damage: object, message: str) -> None:
@@ -171,7 +177,7 @@ def test_columns_are_read_only(tmp_path: Path) -> None:
 
 def test_schema_names_are_the_format(tmp_path: Path) -> None:
     """The columns, in order: other readers rely on them."""
-    assert SCHEMA.names == ["split", "shard", "offset", "nbytes", "frames", "label", "class", "item", "id", "checksum"]
+    assert " ".join(SCHEMA.names) == ("split shard offset nbytes frames label class item id source checksum around")
     assert resource.RLIMIT_NOFILE  # the manifest itself keeps no file open
     before = len(list(Path("/proc/self/fd").iterdir()))
     data = write_dataset(tmp_path)

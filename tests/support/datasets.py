@@ -2,14 +2,16 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
 
+from shards.arrow import ArrowWriter
 from shards.manifest import Manifest, column_array, write_manifest
+from shards.sample import Sample, ShardWriter
 from shards.schema import SCHEMA, DatasetInfo, storage_dtype
-from shards.tar import Sample, TarWriter
+from shards.tar import TarWriter
 
 
 def manifest_of(labels: Sequence[int], items: Sequence[int] | None = None) -> Manifest:
@@ -26,7 +28,9 @@ def manifest_of(labels: Sequence[int], items: Sequence[int] | None = None) -> Ma
         "class": [f"class {label}" for label in labels],
         "item": [f"item {item}" for item in items],
         "id": [f"id {row}" for row in range(count)],
+        "source": [f"{row}.npy" for row in range(count)],
         "checksum": np.zeros(count, np.uint64),
+        "around": np.zeros(count, np.uint64),
     }
     arrays = [column_array(columns[field.name], field.type) for field in SCHEMA]
     info = DatasetInfo(
@@ -49,8 +53,9 @@ def write_dataset(
     dtype: str = "float32",
     splits: Sequence[str] = ("train", "val"),
     seed: int = 0,
+    container: Literal["tar", "arrow"] = "tar",
 ) -> Manifest:
-    """Write one tar shard a split; every class has `items` items of `per_item` samples in each split.
+    """Write one shard a split; every class has `items` items of `per_item` samples in each split.
 
     A sample is its class's pattern, swinging in time, plus noise, so that a model can learn it; its
     length is drawn from `frames` (both ends included).
@@ -60,9 +65,9 @@ def write_dataset(
     columns: dict[str, list[Any]] = {name: [] for name in SCHEMA.names}
     folder.mkdir(parents=True, exist_ok=True)
     for split in splits:
-        shard = f"{split}-00000.tar"
+        shard = f"{split}-00000.{container}"
         with (folder / shard).open("wb") as file:
-            writer = TarWriter(file)
+            writer: ShardWriter = TarWriter(file) if container == "tar" else ArrowWriter(file)
             for label in range(classes):
                 for copy in range(items * per_item):
                     length = int(rng.integers(frames[0], frames[1] + 1))
@@ -78,7 +83,7 @@ def write_dataset(
                         id=f"{item}-{copy % per_item}",
                         source=f"{item}-{copy % per_item}.npy",
                     )
-                    stored = writer.add(sample)
+                    writer.add(sample)
                     row = {
                         "split": split,
                         "shard": shard,
@@ -86,15 +91,18 @@ def write_dataset(
                         "class": sample.class_name,
                         "item": item,
                         "id": sample.id,
-                        **vars(stored),
+                        "source": sample.source,
                     }
                     for name, value in row.items():
                         columns[name].append(value)
-            writer.close()
+            for stored in writer.close():
+                for name, value in vars(stored).items():
+                    columns[name].append(value)
     info = DatasetInfo(
         dtype=dtype,
         frame_shape=frame_shape,
         classes=tuple(f"class {label}" for label in range(classes)),
+        container=container,
         options={"made by": "tests"},
     )
     return write_manifest(folder, info, columns)
