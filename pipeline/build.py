@@ -61,14 +61,15 @@ def build_shards(config: BuildConfig, console: Console | None = None) -> Manifes
         _refuse_to_change(config, plan, ledger, len(whole))
         missing = [shard for shard in plan.layout.shards if shard.name not in whole]
         if missing:
-            _check_space(config.shards, missing)
+            if config.format != "raw":
+                _check_space(config.shards, missing)
             ledger.keep(whole)
             total = sum(feature.size for shard in missing for feature in shard.features)
             with progress(console, "writing shards", total) as show:
                 _write(config, plan, missing, ledger, run.watched(show))
         index = plan.index.reject(_late(plan, ledger.entries))
         run.end(len(missing), sum(ledger.entries[shard.name].nbytes for shard in missing))
-        manifest = _commit(config.shards, plan, index, ledger, run)
+        manifest = _commit(config, plan, index, ledger, run)
     _summarise(console, index, manifest, run)
     return manifest
 
@@ -181,7 +182,8 @@ def _columns(shards: Sequence[Shard], ledger: Ledger) -> dict[str, list[Any]]:
         bad = {fault.position for fault in ledger.entries[shard.name].faults}
         kept = [position for position in range(len(shard.rows)) if position not in bad]
         columns["split"] += [shard.split] * len(samples)
-        columns["shard"] += [shard.name] * len(samples)
+        raw = shard.name.endswith(".raw")
+        columns["shard"] += [shard.rows[position].path if raw else shard.name for position in kept]
         columns["label"] += [shard.labels[position] for position in kept]
         columns["class"] += [shard.rows[position].class_name for position in kept]
         columns["item"] += [shard.rows[position].item for position in kept]
@@ -192,13 +194,16 @@ def _columns(shards: Sequence[Shard], ledger: Ledger) -> dict[str, list[Any]]:
     return columns
 
 
-def _commit(folder: Path, plan: Plan, index: Index, ledger: Ledger, run: Run) -> Manifest:
+def _commit(config: BuildConfig, plan: Plan, index: Index, ledger: Ledger, run: Run) -> Manifest:
     """Make the dataset exist, then remove shards that it does not list."""
+    folder = config.shards
     columns = _columns(plan.layout.shards, ledger)
     info = DatasetInfo(
         dtype=plan.form.dtype,
         frame_shape=plan.form.frame_shape,
         classes=plan.layout.classes,
+        container=config.format,
+        root=str(config.features.resolve()) if config.format == "raw" else None,
         options={**plan.options, "rows_kept": len(index.rows), "rows_rejected": len(index.rejects)},
     )
     write_rejects(folder, index.rejects)

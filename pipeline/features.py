@@ -68,9 +68,10 @@ class Form(NamedTuple):
 class Feature(NamedTuple):
     """One file as it was when it was looked at; the reader refuses it if it has changed since.
 
-    path    below the feature folder
-    size    bytes of the file, `mtime_ns` its time of change
-    form    as the sample will be stored, and so are its `frames` and `nbytes`; estimated for files read by a hook
+    path        below the feature folder
+    size        bytes of the file, `mtime_ns` its time of change
+    form        as the sample will be stored, and so are its `frames` and `nbytes`; estimated for files read by a hook
+    in_place    whether the file ends in the very bytes that would be stored
     """
 
     path: str
@@ -79,6 +80,7 @@ class Feature(NamedTuple):
     form: Form
     frames: int
     nbytes: int
+    in_place: bool = False
 
 
 @final
@@ -100,13 +102,15 @@ class FeatureFolder:
         """Form, size and time of one file, reading little more than a page of it; raises DataError."""
         with self._open(path) as file:
             contents = self._contents(file)
-            form, frames = self._form(contents), contents.shape[self._axis(contents.shape)]
+            axis = self._axis(contents.shape)
+            form, frames = self._form(contents), contents.shape[axis]
             nbytes = form.nbytes(frames)
+            in_place = contents.in_place and axis == 0 and contents.dtype == storage_dtype(form.dtype)
             if nbytes > _BOMB_BYTES and nbytes > _BOMB_RATIO * file.size and self._reading.features_from is None:
                 raise DataError(
                     f"unpacks to {nbytes:,} bytes from {file.size:,}; save it uncompressed if that is meant"
                 )
-            return Feature(path, file.size, file.mtime_ns, form, frames, nbytes)
+            return Feature(path, file.size, file.mtime_ns, form, frames, nbytes, in_place)
 
     def estimate(self, path: str, form: Form, growth: float) -> Feature:
         """One file that is not looked into: of `form`, and `growth` times its size once it is stored."""
@@ -159,7 +163,7 @@ class FeatureFolder:
             def load_bits(space: Space) -> NDArray[Any]:
                 return load(space).view(bits)
 
-            contents = Contents(bits, contents.shape, load_bits)
+            contents = contents._replace(dtype=bits, load=load_bits)
         return contents
 
     def _form(self, contents: Contents) -> Form:

@@ -17,7 +17,7 @@ from pipeline.features import Feature, Form, Reading
 from pipeline.index import Row
 from pipeline.split import ORDER
 from shards.sample import PAGE
-from shards.schema import VERSION
+from shards.schema import VERSION, Container
 
 SHARD_NAME: Final = re.compile(r"\w+-\d{5,}\.(tar|arrow)")
 
@@ -61,9 +61,11 @@ def lay_out(
     form: Form,
     shard_bytes: int,
     reading: Reading,
+    container: Container = "tar",
 ) -> Layout:
     """Pack `rows`, with their `features` and `splits`, into shards of about `shard_bytes`.
 
+    container        ends the shards' names; those of "raw" are portions of work that become no file
     form, reading    part of every shard's digest: they decide what goes in
     """
     placed = sorted(zip(splits, rows, features, strict=True), key=lambda p: (_rank(p[0]), p[0], p[1][:3]))
@@ -78,7 +80,7 @@ def lay_out(
             labels = tuple(label_of[row.class_name] for row, _ in packed)
             shards.append(
                 Shard(
-                    name=f"{split}-{number:05d}.tar",
+                    name=f"{split}-{number:05d}.{container}",
                     split=split,
                     rows=tuple(row for row, _ in packed),
                     features=tuple(feature for _, feature in packed),

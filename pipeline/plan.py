@@ -16,6 +16,7 @@ from pipeline.rejects import Reject, allowed_rejects, listing
 from pipeline.scan import common_form, look_at_all
 from pipeline.split import SplitOptions, assign
 from shards.errors import ConfigError, DataError
+from shards.schema import Container
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,6 +39,9 @@ class BuildConfig(CorpusConfig):
 
     shards: Path = Path("data/shards")
     """Folder to write to; made if it is not there. A build that was cut short goes on there."""
+    format: Container = "tar"
+    """What samples are packed in: tar shards (of .npy files), arrow shards (IPC files), or raw: nothing is written
+    but a manifest over the feature files, which must be .npy files that hold what would be stored."""
     split: SplitOptions = field(default_factory=SplitOptions)
     """Which samples are held out."""
     max_rejects: int | str = 0
@@ -87,18 +91,23 @@ def reading_of(config: CorpusConfig) -> Reading:
     return Reading(**{option.name: getattr(config, option.name) for option in fields(Reading)})
 
 
-def read_corpus(config: CorpusConfig) -> Corpus:
-    """Read the index and every file's header; what is wrong with a file makes its row a reject."""
+def read_corpus(config: CorpusConfig, *, in_place: bool = False) -> Corpus:
+    """Read the index and every file's header; what is wrong with a file makes its row a reject.
+
+    in_place    the files must hold what would be stored, byte for byte
+    """
     index = read_index(config.index, config.features, columns=config.columns, sheet=config.sheet)
     found = look_at_all(config.features, [row.path for row in index.rows], reading_of(config))
     form = common_form(found)
+    if in_place:
+        found = [_in_place(feature) for feature in found]
     features, faults = _sound(index, found, form)
     return Corpus(index=index.reject(faults), features=features, form=form)
 
 
 def make_plan(config: BuildConfig) -> Plan:
     """Read the index and every file's header, split and lay out; writes nothing."""
-    corpus = read_corpus(config)
+    corpus = read_corpus(config, in_place=config.format == "raw")
     index, features, form = corpus.index, corpus.features, corpus.form
     if form is None or len(index.rejects) > allowed_rejects(config.max_rejects, index.rows_read):
         cure = f"leave them out with --max-rejects {len(index.rejects)}" if index.rows else "give another --features"
@@ -108,18 +117,36 @@ def make_plan(config: BuildConfig) -> Plan:
         )
     splits, notes = assign(index.rows, config.split)
     reading = reading_of(config)
-    layout = lay_out(index.rows, features, splits, form=form, shard_bytes=config.shard_mb << 20, reading=reading)
+    layout = lay_out(
+        index.rows,
+        features,
+        splits,
+        form=form,
+        shard_bytes=config.shard_mb << 20,
+        reading=reading,
+        container=config.format,
+    )
     options = {
         "index": config.index.name,
         "sheet": index.sheet,
         "split": "column" if index.rows[0].split is not None else asdict(config.split),
         **asdict(reading),
+        "format": config.format,
         "shard_mb": config.shard_mb,
         "rows_read": index.rows_read,
         "rows_kept": len(index.rows),
         "rows_rejected": len(index.rejects),
     }
     return Plan(index=index, reading=reading, form=form, layout=layout, options=options, notes=(*index.notes, *notes))
+
+
+def _in_place(feature: Feature | DataError) -> Feature | DataError:
+    if isinstance(feature, DataError) or feature.in_place:
+        return feature
+    return DataError(
+        f"cannot be used where it is: a .npy file in C order, little-endian, of {feature.form.dtype} and with time "
+        "first could; build with --format tar"
+    )
 
 
 def _sound(index: Index, found: Sequence[Feature | DataError], form: Form | None) -> tuple[list[Feature], list[Reject]]:

@@ -2,6 +2,7 @@
 
 import os
 import threading
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from multiprocessing import parent_process
 from multiprocessing.sharedctypes import Synchronized
@@ -14,9 +15,11 @@ from pipeline.features import FeatureFolder, Reading
 from pipeline.layout import Shard
 from pipeline.rejects import Fault
 from pipeline.values import NO_LOSS, CastLoss
+from shards.arrow import ArrowWriter
 from shards.atomic import atomic_file
 from shards.errors import DataError
-from shards.sample import Sample, ShardWriter, Stored
+from shards.raw import RawWriter
+from shards.sample import Sample, ShardWriter, Sink, Stored
 from shards.tar import TarWriter
 
 
@@ -52,6 +55,8 @@ class _AbandonedError(Exception):
     """Leaves `atomic_file` so that nothing takes the shard's name."""
 
 
+_WRITERS: Final[Mapping[str, Callable[[Sink], ShardWriter]]] = {".tar": TarWriter, ".arrow": ArrowWriter}
+
 # What a worker shares with the process that started it: bytes read so far, and whether to stop.
 _shared: Final[dict[str, Any]] = {}
 
@@ -73,15 +78,19 @@ def _follow_parent() -> None:
 def write_shard(task: Task) -> Written:
     """Write `task.shard` without the samples that are bad; leave no shard if those are more than may be.
 
-    Raises OSError if the disk refuses (full, say), and leaves no shard then either.
+    Its name says in which container. Raises OSError if the disk refuses (full, say), and leaves no shard then either.
     """
     faults: list[Fault] = []
     files = FeatureFolder(task.features, task.reading)
+    path, nbytes = task.folder / task.shard.name, 0
     try:
-        with atomic_file(task.folder / task.shard.name) as file:
-            with DirectWriter(file) as sink:
-                stored = _fill(TarWriter(sink), files, task, faults)
-            nbytes = os.fstat(file.fileno()).st_size
+        if path.suffix == ".raw":
+            stored = _fill(RawWriter(task.features), files, task, faults)
+        else:
+            with atomic_file(path) as file:
+                with DirectWriter(file) as sink:
+                    stored = _fill(_WRITERS[path.suffix](sink), files, task, faults)
+                nbytes = os.fstat(file.fileno()).st_size
     except _AbandonedError:
         return Written(faults=tuple(faults))
     return Written(nbytes=nbytes, stored=stored, faults=tuple(faults), loss=files.loss)

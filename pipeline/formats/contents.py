@@ -27,11 +27,15 @@ class Opened(NamedTuple):
 
 
 class Contents(NamedTuple):
-    """The array of a file before it is read. `load(space)` reads it; it is good until `space` is used again."""
+    """The array of a file before it is read. `load(space)` reads it; it is good until `space` is used again.
+
+    in_place    whether the file ends in the array's bytes, in C order
+    """
 
     dtype: np.dtype[Any]
     shape: tuple[int, ...]
     load: Callable[[Space], NDArray[Any]]
+    in_place: bool = False
 
     @classmethod
     def of(cls, array: NDArray[Any]) -> Self:

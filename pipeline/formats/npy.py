@@ -40,7 +40,7 @@ def look(file: Opened, _key: str | None) -> Contents:
     if head[:6] == _MAGIC and len(head) == _PAGE and (length := header_length(head)) > _PAGE:
         head += os.pread(file.descriptor, length - _PAGE, _PAGE)
     header = read_header(head, file.size)
-    return Contents(header.dtype, header.shape, partial(_load, file, head, header))
+    return Contents(header.dtype, header.shape, partial(_load, file, head, header), in_place=not header.fortran)
 
 
 def _load(file: Opened, head: bytes, header: Header, space: Space) -> NDArray[Any]:

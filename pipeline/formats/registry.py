@@ -66,7 +66,7 @@ def user_format(read: Read, name: str) -> Look:
 def contents_of(file: Opened, look: Look, key: str | None) -> Contents:
     """What is in the file; raises DataError for whatever the format's library finds wrong with it."""
     contents = _named(file, look, file, key)
-    return Contents(contents.dtype, contents.shape, partial(_named, file, contents.load))
+    return contents._replace(load=partial(_named, file, contents.load))
 
 
 def _named(file: Opened, work: Callable[..., Any], *arguments: Any) -> Any:
