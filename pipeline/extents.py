@@ -1,59 +1,75 @@
-"""Compare a file of samples with what was stored in it, byte by byte, whatever its container.
+"""The bytes of a file of samples, whatever its container, against what was stored there.
 
-Two checksums a sample cover all its file: one of its payload, one of the bytes around that.
+Two checksums a sample cover all of the file: one of its payload, one of the bytes around that.
 """
 
 import os
 from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
-from typing import BinaryIO, Final
+from typing import BinaryIO, Final, NamedTuple
 
 import xxhash
 
 from shards.sample import Stored
 
 _PIECE: Final = 4 << 20  # bytes read at once: enough to keep a disk busy, few enough to stay in the CPU's cache
+_Count = Callable[[int], None]
 
 
-def differences(
-    path: Path, samples: Sequence[Stored], count: Callable[[int], None]
-) -> Generator[tuple[int | None, str]]:
-    """What in a file is not as it was stored: the sample's position in it (None: the file's as a whole), and what.
+class Extent(NamedTuple):
+    """Where a payload lies in its file, and how many frames it has."""
+
+    offset: int
+    nbytes: int
+    frames: int
+
+
+def stored_at(file: BinaryIO, extents: Sequence[Extent], count: _Count) -> Generator[Stored]:
+    """The extents, which follow one another in the file, with the checksums of what is there now.
 
     count    told of every few megabytes that were read
     """
+    size, before = os.fstat(file.fileno()).st_size, 0
+    for position, (offset, nbytes, frames) in enumerate(extents):
+        around, payload = xxhash.xxh3_64(), xxhash.xxh3_64()
+        _hash(file, before, offset, around, count)
+        before = offset + nbytes
+        _hash(file, offset, before, payload, count)
+        if position == len(extents) - 1:
+            _hash(file, before, size, around, count)
+        yield Stored(
+            offset=offset, nbytes=nbytes, frames=frames, checksum=payload.intdigest(), around=around.intdigest()
+        )
+
+
+def differences(path: Path, samples: Sequence[Stored], count: _Count) -> Generator[tuple[int | None, str]]:
+    """What in a file is not as it was stored: the sample's position in it (None: the whole file's), and what."""
     try:
         with path.open("rb", buffering=0) as file:
-            yield from _differences(file, samples, count)
+            size = os.fstat(file.fileno()).st_size
+            whole = [sample for sample in samples if sample.offset + sample.nbytes <= size]
+            for position, (sample, found) in enumerate(
+                zip(whole, stored_at(file, [_extent(sample) for sample in whole], count), strict=True)
+            ):
+                cut = position == len(whole) - 1 and len(whole) < len(samples)
+                if found.checksum != sample.checksum:
+                    yield position, f"checksum of its features is {found.checksum:016x}, not {sample.checksum:016x}"
+                if found.around != sample.around and not cut:
+                    yield position, "something has changed around its features: headers, names or what follows them"
+            if len(whole) < len(samples):
+                left = len(samples) - len(whole)
+                yield len(whole), f"the file ends at byte {size:,}, so this and {left - 1:,} samples more are cut off"
     except FileNotFoundError:
         yield None, "the file is missing"
     except OSError as error:
         yield None, f"cannot be read ({error.strerror})"
 
 
-def _differences(
-    file: BinaryIO, samples: Sequence[Stored], count: Callable[[int], None]
-) -> Generator[tuple[int | None, str]]:
-    size = os.fstat(file.fileno()).st_size
-    ends = [sample.offset + sample.nbytes for sample in samples]
-    for position, (sample, before, end) in enumerate(zip(samples, [0, *ends], ends, strict=False)):
-        if end > size:
-            left = len(samples) - position
-            yield position, f"the file ends at byte {size:,}, this sample at {end:,}; so {left:,} samples are cut off"
-            return
-        around, payload = xxhash.xxh3_64(), xxhash.xxh3_64()
-        _hash(file, before, sample.offset, around, count)
-        _hash(file, sample.offset, end, payload, count)
-        if position == len(samples) - 1:
-            _hash(file, end, size, around, count)
-        if payload.intdigest() != sample.checksum:
-            yield position, f"checksum of its features is {payload.hexdigest()}, expected {sample.checksum:016x}"
-        if around.intdigest() != sample.around:
-            tail = f" or {end:,} to {size:,}" if position == len(samples) - 1 else ""
-            yield position, f"something has changed around its features, in bytes {before:,} to {sample.offset:,}{tail}"
+def _extent(sample: Stored) -> Extent:
+    return Extent(sample.offset, sample.nbytes, sample.frames)
 
 
-def _hash(file: BinaryIO, begin: int, end: int, digest: xxhash.xxh3_64, count: Callable[[int], None]) -> None:
+def _hash(file: BinaryIO, begin: int, end: int, digest: xxhash.xxh3_64, count: _Count) -> None:
     while begin < end:
         piece = os.pread(file.fileno(), min(_PIECE, end - begin), begin)
         if not piece:

@@ -15,11 +15,11 @@ import xxhash
 
 from pipeline.features import Feature, Form, Reading
 from pipeline.index import Row
-from pipeline.split import ORDER
+from pipeline.split import rank
 from shards.sample import PAGE
 from shards.schema import VERSION, Container
 
-SHARD_NAME: Final = re.compile(r"\w+-\d{5,}\.(tar|arrow)")
+SHARD_NAME: Final = re.compile(r"(\w+)-(\d{5,})\.(tar|arrow)")
 
 _Sample = tuple[Row, Feature]
 
@@ -68,7 +68,7 @@ def lay_out(
     container        ends the shards' names; those of "raw" are portions of work that become no file
     form, reading    part of every shard's digest: they decide what goes in
     """
-    placed = sorted(zip(splits, rows, features, strict=True), key=lambda p: (_rank(p[0]), p[0], p[1][:3]))
+    placed = sorted(zip(splits, rows, features, strict=True), key=lambda p: (rank(p[0]), p[1][:3]))
     classes = tuple(sorted({row.class_name for row in rows}))
     label_of = {name: label for label, name in enumerate(classes)}
     salt = f"{VERSION} {form} {reading}"
@@ -90,10 +90,6 @@ def lay_out(
                 )
             )
     return Layout(classes=classes, shards=tuple(shards))
-
-
-def _rank(split: str) -> int:
-    return ORDER.index(split) if split in ORDER else len(ORDER)
 
 
 def _pack(classes: Iterable[tuple[_Sample, ...]], target: int) -> list[tuple[_Sample, ...]]:

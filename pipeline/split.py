@@ -22,6 +22,11 @@ ORDER: Final = (TRAIN, "val", "test")  # others follow, in text order
 _NAME: Final = re.compile(r"[A-Za-z0-9_]+")  # a split's name begins the names of its shards
 
 
+def rank(split: str) -> tuple[int, str]:
+    """The place of a split among others, to sort by."""
+    return (ORDER.index(split) if split in ORDER else len(ORDER)), split
+
+
 @dataclass(frozen=True, kw_only=True)
 class SplitOptions:
     """How samples are dealt to train, val and test."""
