@@ -62,7 +62,7 @@ def test_a_missing_shard_is_an_error(tmp_path: Path, ledger: bool) -> None:
     if not ledger:
         (data.folder / "ledger.jsonl").unlink()
 
-    with pytest.raises(DataError, match="train-00001(.tar)? is missing; run `python -m pipeline repair`"):
+    with pytest.raises(DataError, match=r"train-00001(\.tar)? is missing; run `python -m pipeline repair`"):
         reindex(data.folder)
 
 
