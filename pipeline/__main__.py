@@ -1,4 +1,4 @@
-"""`python -m pipeline inspect|build|verify|reindex|demo`; every option is explained by --help."""
+"""`python -m pipeline inspect|build|verify|repair|reindex|demo`; every option is explained by --help."""
 
 import sys
 from typing import Any
@@ -8,6 +8,7 @@ from pipeline.demo import DemoConfig, make_demo
 from pipeline.inspect import InspectConfig, inspect_corpus
 from pipeline.plan import BuildConfig
 from pipeline.reindex import ReindexConfig, reindex_shards
+from pipeline.repair import RepairConfig, repair_shards
 from pipeline.verify import VerifyConfig, verify_shards
 from shards.commandline import exit_status, spelled
 from shards.errors import ConfigError
@@ -23,6 +24,7 @@ def main(arguments: list[str]) -> int:
         "inspect": InspectConfig,
         "build": BuildConfig,
         "verify": VerifyConfig,
+        "repair": RepairConfig,
         "reindex": ReindexConfig,
         "demo": DemoConfig,
     }
@@ -44,6 +46,9 @@ def run(config: object) -> int:
             return 0
         case ReindexConfig():
             reindex_shards(config)
+            return 0
+        case RepairConfig():
+            repair_shards(config)
             return 0
         case VerifyConfig():
             return 1 if verify_shards(config) else 0

@@ -36,7 +36,9 @@ def samples_of(path: Path) -> list[Found]:
     except OSError as error:
         raise DataError(f"{path}: cannot be read ({error.strerror or error}); check the disk") from error
     except (DataError, tarfile.TarError, pa.ArrowException, ValueError, KeyError, TypeError) as error:
-        raise DataError(f"{path}: not a whole shard ({error}); run `python -m pipeline repair`") from error
+        raise DataError(
+            f"{path}: not a whole shard ({error}); delete it and run the build again, with the options that it had"
+        ) from error
 
 
 def _of_tar(path: Path) -> Generator[Found]:

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from rich.console import Console
 
@@ -22,6 +22,7 @@ from shards.manifest import Manifest, info_of, read_dataset_json, write_manifest
 from shards.sample import Stored
 from shards.schema import SCHEMA, DatasetInfo
 
+_CURE: Final = "delete damaged shards and run the build again, with the options that it had: it writes just these"
 _Shard = Sequence[tuple[Found, Stored]]
 
 
@@ -56,7 +57,7 @@ def reindex_shards(config: ReindexConfig, console: Console | None = None) -> Man
         shards = _read(folder, names, config.jobs or len(os.sched_getaffinity(0)), console)
         for name, shard in shards.items():
             if entries and tuple(stored for _, stored in shard) != entries[name].samples:
-                raise DataError(f"{folder / name}: not what was written; run `python -m pipeline repair` first")
+                raise DataError(f"{folder / name}: not what was written; {_CURE}")
         manifest = write_manifest(folder, _info(folder, shards), _columns(shards))
     if not entries:
         console.print("note: no ledger is there, so shards that are missing at the end of a split were not missed")
@@ -90,7 +91,7 @@ def _check_names(folder: Path, names: Sequence[str], entries: Mapping[str, Entry
             f"{s}-{n:05d} is missing" for (s, n), there in zip(expected, numbered, strict=True) if (s, n) != there
         ]
     if faults:
-        raise DataError(f"{folder}: {'; '.join(faults)}; run `python -m pipeline repair` with the options of the build")
+        raise DataError(f"{folder}: {'; '.join(faults)}; {_CURE}")
 
 
 def _read(folder: Path, names: Sequence[str], jobs: int, console: Console) -> dict[str, _Shard]:
@@ -133,7 +134,7 @@ def _info(folder: Path, shards: Mapping[str, _Shard]) -> DatasetInfo:
         if unknown:
             raise DataError(
                 f"{folder}: no sample says the name of label {unknown[0]} ({len(unknown):,} labels are without one), "
-                "and dataset.json is lost; run `python -m pipeline repair` with the options of the build"
+                "and dataset.json is lost; run the build again, with the options that it had"
             )
         classes, options = tuple(names.values()), {"reindexed": True}
     containers = {Path(name).suffix for name in shards}

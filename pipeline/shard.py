@@ -2,7 +2,7 @@
 
 import os
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from multiprocessing import parent_process
 from multiprocessing.sharedctypes import Synchronized
@@ -27,7 +27,8 @@ from shards.tar import TarWriter
 class Task:
     """All that a process needs to write a shard.
 
-    spare    how many of its samples may be bad and left out; one more, and the shard is not written
+    spare       how many of its samples may be bad and left out; one more, and the shard is not written
+    expected    what must come of it, if that is known; anything else is not written
     """
 
     folder: Path
@@ -35,6 +36,7 @@ class Task:
     spare: int
     reading: Reading
     shard: Shard
+    expected: tuple[Stored, ...] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,7 +114,22 @@ def _fill(writer: ShardWriter, files: FeatureFolder, task: Task, faults: list[Fa
         _count(feature.size)
     if len(faults) == len(task.shard.rows):
         raise _AbandonedError
-    return tuple(writer.close())
+    stored = tuple(writer.close())
+    if task.expected is not None:
+        faults += _unexpected(task, stored, task.expected)
+        if faults:
+            raise _AbandonedError
+    return stored
+
+
+def _unexpected(task: Task, stored: Sequence[Stored], expected: Sequence[Stored]) -> Generator[Fault]:
+    """The samples that are not what they should be; none if some are missing, as all others have moved then."""
+    if len(stored) == len(expected):
+        for position, (found, wanted) in enumerate(zip(stored, expected, strict=True)):
+            if found != wanted:
+                path = task.features / task.shard.rows[position].path
+                what = f"{found.frames:,} frames, checksum {found.checksum:016x}"
+                yield Fault(position, f"{path}: not what was stored: {what}, expected {wanted.checksum:016x}")
 
 
 def _heed_stop() -> None:

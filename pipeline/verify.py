@@ -17,7 +17,7 @@ from pipeline.extents import differences
 from pipeline.layout import SHARD_NAME
 from pipeline.progress import progress
 from shards.errors import ConfigError, DataError
-from shards.manifest import Manifest, file_checksum, read_dataset_json
+from shards.manifest import CURE, Manifest, file_checksum, read_dataset_json
 from shards.sample import Stored
 from shards.schema import MANIFEST_FILE
 
@@ -41,7 +41,20 @@ def verify_shards(config: VerifyConfig, console: Console | None = None) -> list[
     console = console or Console()
     check_manifest(config.shards)
     manifest = Manifest.open(config.shards)
-    faults = list(_folder_faults(manifest))
+    faults = [fault for found in find_faults(manifest, config.jobs, console).values() for fault in found]
+    verdict = f"{len(faults):,} faults; `python -m pipeline repair` cures them" if faults else "all is well"
+    console.print(
+        f"{len(manifest):,} samples in {len(manifest.shard_names):,} files, "
+        f"{decimal(int(manifest.nbytes.sum()))}: {verdict}",
+        highlight=False,
+        soft_wrap=True,
+    )
+    return faults
+
+
+def find_faults(manifest: Manifest, jobs: int | None, console: Console) -> dict[str, list[str]]:
+    """Print and return all faults by the name of their file, having read every byte with so many threads."""
+    faults = {name: [what] for name, what in _strangers(manifest)}
     lock, done = threading.Lock(), 0
 
     with progress(console, "verifying", int(manifest.nbytes.sum())) as show:
@@ -52,17 +65,13 @@ def verify_shards(config: VerifyConfig, console: Console | None = None) -> list[
                 done += nbytes
                 show(done)
 
-        with ThreadPoolExecutor(config.jobs or len(os.sched_getaffinity(0))) as pool:
-            for found in pool.map(partial(_shard_faults, manifest, count), _shards(manifest)):
-                faults += found
-    for fault in faults:
+        with ThreadPoolExecutor(jobs or len(os.sched_getaffinity(0))) as pool:
+            files = files_of(manifest)
+            for (name, _), found in zip(files, pool.map(partial(_file_faults, manifest, count), files), strict=True):
+                if found:
+                    faults[name] = found
+    for fault in (fault for found in faults.values() for fault in found):
         console.print(f"fault: {fault}", style="red", markup=False, highlight=False, soft_wrap=True)
-    console.print(
-        f"{len(manifest):,} samples in {len(manifest.shard_names):,} files, {decimal(done)} read: "
-        + (f"{len(faults):,} faults; `repair` writes these files again from the sources" if faults else "all is well"),
-        highlight=False,
-        soft_wrap=True,
-    )
     return faults
 
 
@@ -76,37 +85,42 @@ def check_manifest(folder: Path) -> None:
     try:
         found = file_checksum(path)
     except OSError as error:
-        raise DataError(f"{path}: cannot be read ({error.strerror}); `repair` writes it again") from error
+        raise DataError(f"{path}: cannot be read ({error.strerror}); {CURE}") from error
     if found != expected:
-        raise DataError(f"{path}: damaged: its checksum is {found}, expected {expected}; `repair` writes it again")
+        raise DataError(f"{path}: damaged: its checksum is {found}, expected {expected}; {CURE}")
 
 
-def _shards(manifest: Manifest) -> list[NDArray[np.int64]]:
-    """The rows of every file of samples, in the order they lie in it."""
+def files_of(manifest: Manifest) -> list[tuple[str, NDArray[np.int64]]]:
+    """The name of every file of samples, and its rows in the order they lie in it."""
     order = np.lexsort((manifest.offsets, manifest.shards))
-    return np.split(order, np.flatnonzero(np.diff(manifest.shards[order])) + 1)
+    files = np.split(order, np.flatnonzero(np.diff(manifest.shards[order])) + 1)
+    return [(manifest.shard_names[manifest.shards[rows[0]]], rows) for rows in files]
 
 
-def _folder_faults(manifest: Manifest) -> Iterator[str]:
+def stored_in(manifest: Manifest, rows: NDArray[np.int64]) -> tuple[Stored, ...]:
+    """Where these rows lie, as the manifest has it."""
+    columns = (manifest.offsets, manifest.nbytes, manifest.frames, manifest.checksums, manifest.arounds)
+    values = zip(*(column[rows].tolist() for column in columns), strict=True)
+    return tuple(
+        Stored(offset=offset, nbytes=nbytes, frames=frames, checksum=checksum, around=around)
+        for offset, nbytes, frames, checksum, around in values
+    )
+
+
+def _strangers(manifest: Manifest) -> Iterator[tuple[str, str]]:
     """Shards that nobody knows of. Missing ones are found when they are read."""
     known = set(manifest.shard_names)
     for name in sorted(path.name for path in manifest.folder.iterdir() if SHARD_NAME.fullmatch(path.name)):
         if name not in known:
-            yield f"{name}: the manifest does not list this shard; delete it"
+            yield name, f"{name}: the manifest does not list this shard; finish the build that wrote it, or delete it"
 
 
-def _shard_faults(manifest: Manifest, count: Callable[[int], None], rows: NDArray[np.int64]) -> list[str]:
+def _file_faults(manifest: Manifest, count: Callable[[int], None], file: tuple[str, NDArray[np.int64]]) -> list[str]:
     """What is wrong in one file."""
-    columns = (manifest.offsets, manifest.nbytes, manifest.frames, manifest.checksums, manifest.arounds)
-    values = zip(*(column[rows].tolist() for column in columns), strict=True)
-    samples = [
-        Stored(offset=offset, nbytes=nbytes, frames=frames, checksum=checksum, around=around)
-        for offset, nbytes, frames, checksum, around in values
-    ]
-    name = manifest.shard_names[manifest.shards[rows[0]]]
+    name, rows = file
     return [
         f"{name}: {what}"
         if position is None
         else f"{name} row {rows[position]} id {manifest.id(rows[position])!r}: {what}"
-        for position, what in differences(manifest.root / name, samples, count)
+        for position, what in differences(manifest.root / name, stored_in(manifest, rows), count)
     ]

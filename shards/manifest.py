@@ -26,7 +26,7 @@ from shards.schema import DATASET_FILE, MANIFEST_FILE, SCHEMA, VERSION, DatasetI
 # What a sample *is*. Where it lies (shard, offset) is left out, so that the same samples in other
 # containers, or in shards of another size, are the same data.
 _CONTENT: Final = ("split", "label", "class", "item", "id", "frames", "checksum")
-_CURE: Final = "run `python -m pipeline repair` with the options of the build"
+CURE: Final = "`python -m pipeline reindex` makes it again from the shards"
 _UNSEALED: Final = "0" * 16
 _PIECE: Final = 4 << 20
 
@@ -77,15 +77,15 @@ class Manifest:
                 reader = pa.ipc.open_file(source)
                 schema, table = reader.schema, reader.get_batch(0)
         except (OSError, ValueError) as error:  # pyarrow's own errors are both
-            raise DataError(f"{path}: not a readable manifest ({error}); {_CURE}") from error
+            raise DataError(f"{path}: not a readable manifest ({error}); {CURE}") from error
         fingerprint = (schema.metadata or {}).get(b"fingerprint", b"").decode()
         if not schema.equals(SCHEMA):
-            raise DataError(f"{path}: columns are {schema.names}, expected {SCHEMA.names}; {_CURE}")
+            raise DataError(f"{path}: columns are {schema.names}, expected {SCHEMA.names}; {CURE}")
         if fingerprint != raw["fingerprint"] or table.num_rows != raw["samples"]:
             raise DataError(
                 f"{path}: fingerprint {fingerprint or 'missing'} and {table.num_rows} rows, but "
                 f"{DATASET_FILE} says {raw['fingerprint']} and {raw['samples']}: "
-                f"the two files are from different builds; {_CURE}"
+                f"the two files are from different builds; {CURE}"
             )
         return cls(folder, info_of(raw), table, fingerprint)
 
@@ -259,14 +259,14 @@ def read_dataset_json(folder: Path) -> dict[str, Any]:
         text = written.decode()
         raw: dict[str, Any] = dict(json.loads(text))
     except (ValueError, TypeError) as error:
-        raise DataError(f"{path}: not valid JSON ({error}); {_CURE}") from error
+        raise DataError(f"{path}: not valid JSON ({error}); {CURE}") from error
     if raw.get("format") != "headrace" or raw.get("version") != VERSION:
         raise DataError(
             f"{path}: format {raw.get('format')!r} version {raw.get('version')!r}; this program reads "
             f"'headrace' version {VERSION}; build the shards again or install a matching headrace"
         )
     if written != _sealed(text):
-        raise DataError(f"{path}: was changed by hand or damaged, its checksum is not that of its text; {_CURE}")
+        raise DataError(f"{path}: was changed by hand or damaged, its checksum is not that of its text; {CURE}")
     return raw
 
 

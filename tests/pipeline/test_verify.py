@@ -97,7 +97,7 @@ def test_a_missing_and_an_extra_shard_are_found(dataset: Manifest, tmp_path: Pat
 
     assert sorted(faults_of(tmp_path)) == [
         "train-00000.tar: the file is missing",
-        "train-00007.tar: the manifest does not list this shard; delete it",
+        "train-00007.tar: the manifest does not list this shard; finish the build that wrote it, or delete it",
     ]
 
 
@@ -106,7 +106,9 @@ def test_a_manifest_that_was_altered_is_an_error(dataset: Manifest, tmp_path: Pa
     path = tmp_path / "shards" / "manifest.arrow"
     damage(path, flip(path.stat().st_size // 2))
 
-    with pytest.raises(DataError, match=r"manifest.arrow: damaged: its checksum is .*`repair` writes it again"):
+    with pytest.raises(
+        DataError, match=r"manifest.arrow: damaged: its checksum is .*; `python -m pipeline reindex` makes"
+    ):
         faults_of(tmp_path)
     assert len(dataset) == 12
 
