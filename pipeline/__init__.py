@@ -10,9 +10,11 @@ shard     one shard, written by one process                  ledger    which sha
 build     carries out a layout                               progress  what a person sees meanwhile
 summary   a corpus in numbers                                chart     numbers as SVG
 report    the page beside the shards                         inspect   what was understood, before a build
-verify    every checksum, and what is wrong                  demo      a corpus to try it on
+verify    every checksum, and what is wrong                  repair    damaged shards, written again
+reindex   the manifest, made again from the shards           append    what an addition keeps of what is there
+demo      a corpus to try it on
 
-`python -m pipeline inspect|build|verify|demo --help` teaches the options. The format is in docs/FORMAT.md.
+`python -m pipeline inspect|build|verify|repair|reindex|demo --help` teaches the options. The format is in docs/FORMAT.md.
 """
 
 from importlib import import_module

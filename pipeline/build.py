@@ -9,7 +9,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import fields
 from functools import reduce
 from pathlib import Path
@@ -18,11 +18,12 @@ from typing import Any, Final
 from rich.console import Console
 from rich.filesize import decimal
 
+from pipeline.append import entries_before, forget_manifest, keep_manifest, open_before, with_old_rows
 from pipeline.features import Form
 from pipeline.index import Index
 from pipeline.layout import SHARD_NAME, Shard
 from pipeline.ledger import Entry, Ledger, locked
-from pipeline.plan import BuildConfig, Plan, make_plan
+from pipeline.plan import BuildConfig, Plan, make_plan, root_of
 from pipeline.pool import ShardPool
 from pipeline.progress import layout_table, progress
 from pipeline.rejects import Reject, allowed_rejects, listing, plain, write_rejects
@@ -47,37 +48,53 @@ def build_shards(config: BuildConfig, console: Console | None = None) -> Manifes
     """
     console = console or Console()
     run = Run()
-    plan = make_plan(config)
-    for note in plan.notes:
-        console.print(f"note: {plain(note)}", style="yellow", markup=False, soft_wrap=True)
-    if config.dry_run:
-        console.print(layout_table(plan.layout))
-        return None
-    with locked(config.shards):
-        remove_leftovers(config.shards)
-        ledger = Ledger(config.shards)
-        whole = ledger.whole(plan.layout.shards)
-        _check_rejects(config, plan, _late(plan, whole), whole)
-        _refuse_to_change(config, plan, ledger, len(whole))
-        missing = [shard for shard in plan.layout.shards if shard.name not in whole]
-        if missing:
-            if config.format != "raw":
-                _check_space(config.shards, missing)
-            ledger.keep(whole)
-            total = sum(feature.size for shard in missing for feature in shard.features)
-            with progress(console, "writing shards", total) as show:
-                _write(config, plan, missing, ledger, run.watched(show))
-        index = plan.index.reject(_late(plan, ledger.entries))
-        run.end(len(missing), sum(ledger.entries[shard.name].nbytes for shard in missing))
-        manifest = _commit(config, plan, index, ledger, run)
+    with ExitStack() as held:
+        if config.append:
+            held.enter_context(locked(config.shards))
+        plan = make_plan(config, open_before(config.shards) if config.append else None)
+        for note in plan.notes:
+            console.print(f"note: {plain(note)}", style="yellow", markup=False, soft_wrap=True)
+        if plan.before is not None:
+            new = sum(len(shard.rows) for shard in plan.layout.shards)
+            console.print(f"{len(plan.before):,} samples are there and stay; {new:,} are new", highlight=False)
+        if config.dry_run:
+            console.print(layout_table(plan.layout))
+            return None
+        if plan.before is not None and not plan.layout.shards:
+            return plan.before
+        if not config.append:
+            held.enter_context(locked(config.shards))
+        manifest, index = _build(config, plan, console, run)
     _summarise(console, index, manifest, run)
     return manifest
+
+
+def _build(config: BuildConfig, plan: Plan, console: Console, run: Run) -> tuple[Manifest, Index]:
+    """Write what is missing, then make the dataset exist; returns it and the index without samples found bad."""
+    remove_leftovers(config.shards)
+    ledger = Ledger(config.shards)
+    whole = ledger.whole(plan.layout.shards)
+    _check_rejects(config, plan, _late(plan, whole), whole)
+    _refuse_to_change(config, plan, ledger, len(whole))
+    missing = [shard for shard in plan.layout.shards if shard.name not in whole]
+    if missing and config.format != "raw":
+        _check_space(config.shards, missing)
+    kept = whole if plan.before is None else {**entries_before(plan.before, ledger), **whole}
+    if missing or kept.keys() != ledger.entries.keys():
+        ledger.keep(kept)
+    if missing:
+        total = sum(feature.size for shard in missing for feature in shard.features)
+        with progress(console, "writing shards", total) as show:
+            _write(config, plan, missing, ledger, run.watched(show))
+    index = plan.index.reject(_late(plan, ledger.entries))
+    run.end(len(missing), sum(ledger.entries[shard.name].nbytes for shard in missing))
+    return _commit(config, plan, index, ledger, run), index
 
 
 def _refuse_to_change(config: BuildConfig, plan: Plan, ledger: Ledger, whole: int) -> None:
     """Raise ConfigError if a finished dataset would become another; with --overwrite, unmake it first."""
     path = config.shards / DATASET_FILE
-    if not path.exists():
+    if plan.before is not None or not path.exists():
         return
     planned = {shard.name: shard.digest for shard in plan.layout.shards}
     there = {name: entry.digest for name, entry in ledger.entries.items()}
@@ -91,7 +108,7 @@ def _refuse_to_change(config: BuildConfig, plan: Plan, ledger: Ledger, whole: in
         raise ConfigError(
             f"{config.shards}: holds a finished dataset that this build would change: of {len(planned):,} shards "
             f"{whole:,} stay as they are ({'; '.join(changed) or 'files or labels differ'}); "
-            "give --overwrite to change it, or another folder as --shards"
+            "give --append to add samples, --overwrite to change it, or another folder as --shards"
         )
     path.unlink()
     fsync_folder(config.shards)
@@ -198,19 +215,25 @@ def _commit(config: BuildConfig, plan: Plan, index: Index, ledger: Ledger, run: 
     """Make the dataset exist, then remove shards that it does not list."""
     folder = config.shards
     columns = _columns(plan.layout.shards, ledger)
+    if plan.before is not None:
+        columns = with_old_rows(plan.before, columns)
     info = DatasetInfo(
         dtype=plan.form.dtype,
         frame_shape=plan.form.frame_shape,
         classes=plan.layout.classes,
         container=config.format,
-        root=str(config.features.resolve()) if config.format == "raw" else None,
+        root=root_of(config),
         options={**plan.options, "rows_kept": len(index.rows), "rows_rejected": len(index.rejects)},
     )
     write_rejects(folder, index.rejects)
-    loss = reduce(CastLoss.and_also, (ledger.entries[shard.name].loss for shard in plan.layout.shards))
+    loss = reduce(CastLoss.and_also, (entry.loss for entry in ledger.entries.values()))
     report = report_of_build(info=info, index=index, notes=plan.notes, columns=columns, loss=loss, run=run)
     write_report(folder / REPORT_FILE, report)
+    if plan.before is not None:
+        keep_manifest(folder)
     manifest = write_manifest(folder, info, columns)
+    if plan.before is not None:
+        forget_manifest(folder)
     for path in folder.iterdir():
         if SHARD_NAME.fullmatch(path.name) and path.name not in manifest.shard_names:
             path.unlink()

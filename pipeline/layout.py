@@ -1,11 +1,11 @@
 """Which sample goes to which shard. Pure: the same set of rows gives the same layout in any order.
 
 Class-major: a class sits in as few shards as possible, so that dealing shards deals classes. A label
-is the class's position in text order.
+is the class's position in text order; classes that come later follow those that have a label.
 """
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from math import ceil
@@ -62,21 +62,25 @@ def lay_out(
     shard_bytes: int,
     reading: Reading,
     container: Container = "tar",
+    classes: Sequence[str] = (),
+    numbers: Mapping[str, int] | None = None,
 ) -> Layout:
     """Pack `rows`, with their `features` and `splits`, into shards of about `shard_bytes`.
 
     container        ends the shards' names; those of "raw" are portions of work that become no file
     form, reading    part of every shard's digest: they decide what goes in
+    classes          those that have a label already
+    numbers          the number of each split's first shard, 0 if there is none
     """
     placed = sorted(zip(splits, rows, features, strict=True), key=lambda p: (rank(p[0]), p[1][:3]))
-    classes = tuple(sorted({row.class_name for row in rows}))
+    classes = (*classes, *sorted({row.class_name for row in rows}.difference(classes)))
     label_of = {name: label for label, name in enumerate(classes)}
     salt = f"{VERSION} {form} {reading}"
     shards: list[Shard] = []
     for split, of_split in groupby(placed, key=lambda p: p[0]):
         samples = ((row, feature) for _, row, feature in of_split)
         of_class = [tuple(group) for _, group in groupby(samples, key=lambda s: s[0].class_name)]
-        for number, packed in enumerate(_pack(of_class, shard_bytes)):
+        for number, packed in enumerate(_pack(of_class, shard_bytes), start=numbers[split] if numbers else 0):
             labels = tuple(label_of[row.class_name] for row, _ in packed)
             shards.append(
                 Shard(

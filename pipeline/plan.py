@@ -6,9 +6,11 @@ is reported together.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
+from itertools import compress
 from pathlib import Path
 from typing import Any
 
+from pipeline.append import check_options, first_numbers, new_samples, splits_of
 from pipeline.features import Feature, Form, Reading, check_form
 from pipeline.index import Columns, Index, read_index
 from pipeline.layout import Layout, lay_out
@@ -16,6 +18,7 @@ from pipeline.rejects import Reject, allowed_rejects, listing
 from pipeline.scan import common_form, look_at_all
 from pipeline.split import SplitOptions, assign
 from shards.errors import ConfigError, DataError
+from shards.manifest import Manifest
 from shards.schema import Container
 
 
@@ -53,6 +56,9 @@ class BuildConfig(CorpusConfig):
     """Processes, each writing one shard at a time. Default: one a CPU."""
     overwrite: bool = False
     """Change a finished dataset in SHARDS; shards that stay the same are kept."""
+    append: bool = False
+    """Add the index's new samples and classes to the dataset in SHARDS; no old shard is written again, no old label
+    or split changes. The index may hold the old samples too."""
     dry_run: bool = False
     """Print the layout and write nothing."""
 
@@ -61,6 +67,8 @@ class BuildConfig(CorpusConfig):
         allowed_rejects(self.max_rejects, 0)
         if self.shard_mb < 1:
             raise ConfigError(f"shard_mb {self.shard_mb}: a shard has at least 1 MiB")
+        if self.append and self.overwrite:
+            raise ConfigError("append and overwrite: one keeps what is there, the other replaces it; give one of them")
         if self.jobs is not None and self.jobs < 1:
             raise ConfigError(f"jobs {self.jobs}: at least one process must write")
 
@@ -76,7 +84,10 @@ class Corpus:
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """All that is decided before the first byte is written."""
+    """All that is decided before the first byte is written.
+
+    before    the dataset that this one is added to, none of whose samples is in `layout`
+    """
 
     index: Index
     reading: Reading
@@ -84,6 +95,7 @@ class Plan:
     layout: Layout
     options: Mapping[str, Any]
     notes: Sequence[str]
+    before: Manifest | None = None
 
 
 def reading_of(config: CorpusConfig) -> Reading:
@@ -91,53 +103,86 @@ def reading_of(config: CorpusConfig) -> Reading:
     return Reading(**{option.name: getattr(config, option.name) for option in fields(Reading)})
 
 
-def read_corpus(config: CorpusConfig, *, in_place: bool = False) -> Corpus:
+def read_corpus(config: CorpusConfig, *, in_place: bool = False, form: Form | None = None) -> Corpus:
     """Read the index and every file's header; what is wrong with a file makes its row a reject.
 
     in_place    the files must hold what would be stored, byte for byte
+    form        what they must be of; None: of what most are
     """
     index = read_index(config.index, config.features, columns=config.columns, sheet=config.sheet)
     found = look_at_all(config.features, [row.path for row in index.rows], reading_of(config))
-    form = common_form(found)
+    form = form or common_form(found)
     if in_place:
         found = [_in_place(feature) for feature in found]
     features, faults = _sound(index, found, form)
     return Corpus(index=index.reject(faults), features=features, form=form)
 
 
-def make_plan(config: BuildConfig) -> Plan:
-    """Read the index and every file's header, split and lay out; writes nothing."""
-    corpus = read_corpus(config, in_place=config.format == "raw")
+def make_plan(config: BuildConfig, before: Manifest | None = None) -> Plan:
+    """Read the index and every file's header, split and lay out; writes nothing.
+
+    before    the dataset to add to: only samples that it has not are laid out
+    """
+    form = None
+    if before is not None:
+        check_options(before, {**asdict(reading_of(config)), "format": config.format}, root_of(config))
+        form = Form(before.info.dtype, before.info.frame_shape)
+    corpus = read_corpus(config, in_place=config.format == "raw", form=form)
     index, features, form = corpus.index, corpus.features, corpus.form
-    if form is None or len(index.rejects) > allowed_rejects(config.max_rejects, index.rows_read):
+    if form is None or not index.rows or len(index.rejects) > allowed_rejects(config.max_rejects, index.rows_read):
         cure = f"leave them out with --max-rejects {len(index.rejects)}" if index.rows else "give another --features"
         raise DataError(
             f"{config.index}: {len(index.rejects):,} of {index.rows_read:,} rows cannot be used, --max-rejects is "
             f"{config.max_rejects}; nothing was written\n{listing(index.rejects)}\ncorrect them, or {cure}"
         )
-    splits, notes = assign(index.rows, config.split)
     reading = reading_of(config)
+    options = _options(config, index)
+    rows = index.rows
+    if before is not None:
+        check_options(before, {"split": options["split"]}, root_of(config))
+        new = new_samples(before, index, features, exact=config.features_from is None)
+        rows, features = tuple(compress(rows, new)), tuple(compress(features, new))
+    splits, notes = assign(rows, config.split, splits_of(before))
     layout = lay_out(
-        index.rows,
+        rows,
         features,
         splits,
         form=form,
         shard_bytes=config.shard_mb << 20,
         reading=reading,
         container=config.format,
+        classes=() if before is None else before.classes,
+        numbers=first_numbers(before),
     )
-    options = {
+    return Plan(
+        index=index,
+        reading=reading,
+        form=form,
+        layout=layout,
+        options=options,
+        notes=(*index.notes, *notes),
+        before=before,
+    )
+
+
+def _options(config: BuildConfig, index: Index) -> dict[str, Any]:
+    """How the shards are made, for `dataset.json`."""
+    return {
         "index": config.index.name,
         "sheet": index.sheet,
         "split": "column" if index.rows[0].split is not None else asdict(config.split),
-        **asdict(reading),
+        **asdict(reading_of(config)),
         "format": config.format,
         "shard_mb": config.shard_mb,
         "rows_read": index.rows_read,
         "rows_kept": len(index.rows),
         "rows_rejected": len(index.rejects),
     }
-    return Plan(index=index, reading=reading, form=form, layout=layout, options=options, notes=(*index.notes, *notes))
+
+
+def root_of(config: BuildConfig) -> str | None:
+    """The folder that the manifest's file names are below, if it is not that of the shards."""
+    return str(config.features.resolve()) if config.format == "raw" else None
 
 
 def _in_place(feature: Feature | DataError) -> Feature | DataError:

@@ -45,8 +45,8 @@ def repair_shards(config: RepairConfig, console: Console | None = None) -> list[
     console = console or Console()
     jobs = config.jobs or len(os.sched_getaffinity(0))
     with locked(config.shards):
-        remove_leftovers(config.shards)
         check_manifest(config.shards)
+        remove_leftovers(config.shards)
         manifest = Manifest.open(config.shards)
         faults = find_faults(manifest, jobs, console)
         damaged = [name for name in faults if name in manifest.shard_names]

@@ -7,8 +7,8 @@ A `split` column of the index wins over both.
 """
 
 import re
-from collections import defaultdict
-from collections.abc import Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -45,18 +45,25 @@ class SplitOptions:
             raise ConfigError(f"val {self.val} and test {self.test} must be shares from 0 that leave some for training")
 
 
-def assign(rows: Sequence[Row], options: SplitOptions) -> tuple[list[str], list[str]]:
-    """The split of every row, and notes for people. Depends on the set of rows, not on their order."""
+def assign(
+    rows: Sequence[Row], options: SplitOptions, before: Mapping[str, Mapping[str, str]] | None = None
+) -> tuple[list[str], list[str]]:
+    """The split of every row, and notes for people. Depends on the set of rows, not on their order.
+
+    before    the splits of items, by class, that are decided already; new ones fill the shares up
+    """
+    before = before or {}
     if rows and rows[0].split is not None:
         return _from_column(rows)
     items: defaultdict[str, set[str]] = defaultdict(set)
     for row in rows:
         items[row.class_name].add(row.item)
     if options.by == "class":
-        held = _held_out(items, ("",), options)
+        fixed = {name: next(iter(of_class.values())) for name, of_class in before.items()}
+        held = _held_out(items, ("",), options, fixed)
         return [held.get(row.class_name, TRAIN) for row in rows], []
-    held_items = {name: _held_out(of_class, (name,), options) for name, of_class in items.items()}
-    single = sorted(name for name, of_class in items.items() if len(of_class) == 1)
+    held_items = {name: _held_out(of_class, (name,), options, before.get(name, {})) for name, of_class in items.items()}
+    single = sorted(name for name, of_class in items.items() if len(of_class | before.get(name, {}).keys()) == 1)
     notes: list[str] = []
     if single and options.val + options.test > 0:
         shown = ", ".join(map(repr, single[:5])) + (", ..." if len(single) > 5 else "")
@@ -65,18 +72,22 @@ def assign(rows: Sequence[Row], options: SplitOptions) -> tuple[list[str], list[
 
 
 def _held_out(
-    names: "set[str] | dict[str, set[str]]", inside: tuple[str, ...], options: SplitOptions
+    names: Iterable[str], inside: tuple[str, ...], options: SplitOptions, fixed: Mapping[str, str]
 ) -> dict[str, str]:
-    """Which of `names` are held out, and for what; at least one stays in training.
+    """Which of `names` are held out, and for what; at least one stays in training. `fixed` ones stay where they are.
 
     Validation takes the lowest hashes and test the highest, so that changing one share moves nobody
     of the other.
     """
-    ranked = sorted(names, key=lambda name: _hash(options.seed, *inside, name))
-    spare = len(ranked) - 1
-    val = min(_count(options.val, len(ranked)), spare)
-    test = min(_count(options.test, len(ranked)), spare - val)
-    return dict.fromkeys(ranked[:val], "val") | dict.fromkeys(ranked[len(ranked) - test :], "test")
+    everything = {*names, *fixed}
+    spare = len(everything) - 1
+    val = min(_count(options.val, len(everything)), spare)
+    test = min(_count(options.test, len(everything)), spare - val)
+    there = Counter(fixed.values())
+    ranked = sorted(everything - fixed.keys(), key=lambda name: _hash(options.seed, *inside, name))
+    val = min(max(0, val - there["val"]), len(ranked))
+    test = min(max(0, test - there["test"]), len(ranked) - val)
+    return {**fixed, **dict.fromkeys(ranked[:val], "val"), **dict.fromkeys(ranked[len(ranked) - test :], "test")}
 
 
 def _count(share: float, of: int) -> int:

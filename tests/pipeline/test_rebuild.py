@@ -31,7 +31,9 @@ def test_a_finished_dataset_is_changed_only_on_request(tmp_path: Path) -> None:
     rows = [(f"{c:03d}", f"item {i}", f"{c:03d}-{i}-{s}") for c in range(3) for i in range(3) for s in range(2)]
     write_workbook(tmp_path / "index.xlsx", rows)
 
-    with pytest.raises(ConfigError, match=r"holds a finished dataset .*rows_kept 24 -> 18.* give --overwrite"):
+    with pytest.raises(
+        ConfigError, match=r"holds a finished dataset .*rows_kept 24 -> 18.* give --append to add samples, --overwrite"
+    ):
         build(tmp_path, shard_mb=4)
     assert len(Manifest.open(tmp_path / "shards")) == 24
 
