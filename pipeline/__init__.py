@@ -2,19 +2,22 @@
 
     xlsx --index--> Index --split, layout--> Layout --build--> shards on disk + Manifest
 
-table     workbook, CSV or Parquet -> rows of raw cells      label     the one rule: a cell -> a label
-files     one listing of the feature folder                  index     rows, labels and files -> `Index`
-features  one `.npy` file -> one checked array               rejects   rows left out, and why
-split     train, val, test by keyed hash (pure)              layout    which sample goes where (pure)
-shard     one shard, written by one process                  ledger    which shards are whole already
-build     carries out a layout                               progress  what a person sees meanwhile
-summary   a corpus in numbers                                chart     numbers as SVG
-report    the page beside the shards                         inspect   what was understood, before a build
-verify    every checksum, and what is wrong                  repair    damaged shards, written again
-reindex   the manifest, made again from the shards           append    what an addition keeps of what is there
+table     CSV or Parquet -> rows of raw cells               workbook  the same for Excel
+ooxml     what a workbook hides from its reader             label     the one rule: a cell -> a label
+pattern   a row's labels -> the path of its file            files     one listing of the feature folder
+matching  each row its file, each file its row              index     rows, labels and files -> `Index`
+features  one file -> one checked array                     rejects   rows left out, and why
+split     train, val, test by keyed hash (pure)             layout    which sample goes where (pure)
+shard     one shard, written by one process                 ledger    which shards are whole already
+build     carries out a layout                              progress  what a person sees meanwhile
+append    what an addition keeps of what is there           summary   a corpus in numbers
+chart     numbers as SVG                                    report    the page beside the shards
+inspect   what was understood, before a build               verify    every checksum, and what is wrong
+repair    damaged shards, written again                     reindex   the manifest, made from the shards
 demo      a corpus to try it on
 
-`python -m pipeline inspect|build|verify|repair|reindex|demo --help` teaches the options. The format is in docs/FORMAT.md.
+`python -m pipeline inspect|build|verify|repair|reindex|demo --help` teaches the options.
+The format is in docs/FORMAT.md.
 """
 
 from importlib import import_module

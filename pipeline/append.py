@@ -89,7 +89,7 @@ def new_samples(before: Manifest, index: Index, features: Sequence[Feature], *, 
             names = ("class", "item", "split", "file", "frames")
             said = [f"{n} {a!r} is now {b!r}" for n, a, b in zip(names, old, now, strict=True) if a != b]
         if said:
-            contradictions.append(Reject(index.sheet, row.row, row.id, f"id {row.id!r}: {', '.join(said)}"))
+            contradictions.append(Reject(row.sheet, row.row, row.id, f"id {row.id!r}: {', '.join(said)}"))
     if contradictions:
         raise DataError(
             f"{index.source}: {len(contradictions):,} rows say something else than the dataset in {before.folder}:\n"

@@ -130,7 +130,7 @@ def _late(plan: Plan, whole: Mapping[str, Entry | Written]) -> list[Reject]:
     """The samples that turned out to be bad when their shards, those of `whole`, were written."""
     faults = [(shard.rows, whole[shard.name].faults) for shard in plan.layout.shards if shard.name in whole]
     bad = [(rows[fault.position], fault.reason) for rows, of_shard in faults for fault in of_shard]
-    return [Reject(plan.index.sheet, row.row, row.id, reason) for row, reason in bad]
+    return [Reject(row.sheet, row.row, row.id, reason) for row, reason in bad]
 
 
 def _check_rejects(config: BuildConfig, plan: Plan, late: list[Reject], whole: Mapping[str, Entry]) -> None:

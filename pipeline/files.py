@@ -24,7 +24,7 @@ def list_files(folder: Path, suffix: str, *, deep: bool) -> dict[str, str]:
         with os.scandir(folder / inside) as entries:
             for entry in entries:
                 name = entry.name
-                if name.endswith(suffix):
+                if name.endswith(suffix) and (suffix or not entry.is_dir()):
                     paths.append(inside + name)
                 elif deep and entry.is_dir() and _first_visit(seen, entry):
                     waiting.append(f"{inside}{name}/")

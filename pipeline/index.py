@@ -5,19 +5,23 @@ apart. A row that cannot be used is never dropped silently: it is in `rejects` w
 """
 
 import gc
-from collections.abc import Generator, Iterable
+from collections.abc import Generator, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, Self
+from typing import TYPE_CHECKING, Self
 
-from pipeline.features import SUFFIX
 from pipeline.files import list_files
-from pipeline.label import Labels, read_labels
-from pipeline.rejects import NO_FILE, Reject
-from pipeline.table import open_table
+from pipeline.label import Labelled, notes_on, read_labels
+from pipeline.matching import FileSearch, Row
+from pipeline.pattern import DEFAULT_PATTERN, Pattern
+from pipeline.rejects import Reject
+from pipeline.table import WORKBOOKS, Table, check_is_there, filled, open_table
+from pipeline.workbook import open_workbook
 from shards.errors import DataError
+
+__all__ = ["Columns", "Index", "Row", "read_index"]
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -32,27 +36,17 @@ class Columns:
     item: str = "a_item"
     """Column of the item; samples of one item never meet in two splits."""
     id: str = "a_id"
-    """Column of the sample's id; its file is FEATURES/<id>.npy."""
+    """Column of the sample's id; its file is FEATURES/<id>.npy, or what --pattern says."""
     split: str | None = "split"
     """Column of the split (train, val, test or a name of your own), used if it is there."""
-
-
-class Row(NamedTuple):
-    """One sample: `path` is that of its file below the feature folder, `row` the sheet's own row number."""
-
-    class_name: str
-    item: str
-    id: str
-    split: str | None
-    path: str
-    row: int
 
 
 @dataclass(frozen=True, kw_only=True)
 class Index:
     """What an index says, matched with the files on disk.
 
-    rows        samples that can be used, in the sheet's order
+    sheets      those that were read, or the name of a file that has none
+    rows        samples that can be used, in the order of the sheets and their rows
     rejects     rows that cannot, each with its reason
     rows_read   len(rows) + len(rejects)
     blank_rows  rows after the last one that are blank in all columns
@@ -62,7 +56,7 @@ class Index:
 
     source: Path
     features: Path
-    sheet: str
+    sheets: tuple[str, ...]
     rows: tuple[Row, ...]
     rejects: tuple[Reject, ...]
     rows_read: int
@@ -86,8 +80,8 @@ class Index:
 
     def reject(self, rejects: Iterable[Reject]) -> Self:
         """The same index with these of its rows moved to the rejects."""
-        more = {reject.row: reject for reject in rejects}
-        rows = tuple(row for row in self.rows if row.row not in more)
+        more = {reject[:2]: reject for reject in rejects}
+        rows = tuple(row for row in self.rows if (row.sheet, row.row) not in more)
         return replace(self, rows=rows, rejects=(*self.rejects, *more.values()))
 
     def to_pandas(self) -> "pd.DataFrame":
@@ -97,37 +91,80 @@ class Index:
         return pd.DataFrame.from_records(self.rows, columns=list(Row._fields))
 
 
-def read_index(path: Path, features: Path, *, columns: Columns | None = None, sheet: str | None = None) -> Index:
-    """Read the index at `path` and find its files in `features`, with one listing of that folder."""
-    columns = columns or Columns()
-    wanted = [columns.cls, columns.item, columns.id]
-    if len(set(wanted)) < len(wanted) or columns.split in wanted:
-        raise DataError(f"{path}: one column cannot be two things: {wanted}, split {columns.split!r}")
+def read_index(
+    path: Path,
+    features: Path,
+    *,
+    columns: Columns | None = None,
+    sheets: Sequence[str] | None = None,
+    fill_merged: bool = False,
+    encoding: str | None = None,
+    pattern: str = DEFAULT_PATTERN,
+) -> Index:
+    """Read the index at `path` and find its files in `features`, with one listing of that folder.
+
+    sheets        of a workbook; None: all visible ones that have the columns
+    fill_merged   give class and item cells that are merged downwards to every row that they span
+    encoding      of a .csv; None: UTF-8, or what its first bytes say
+    pattern       a file's path below `features`
+    """
+    columns, placed = columns or Columns(), Pattern(pattern)
     with _without_collector(), ThreadPoolExecutor(1) as pool:
-        listing = pool.submit(list_files, features, SUFFIX, deep=False)  # the workbook's parser leaves Python free
-        table = open_table(path, wanted, columns.split, sheet)
-        if columns.split is not None and columns.split in table.header:
-            wanted.append(columns.split)
-        elif columns.split not in {None, Columns.split}:
-            raise DataError(f"{path}: no column {columns.split!r} for the split; found {list(table.header)}")
-        labelled = read_labels(table, [table.header.index(name) for name in wanted])
-        if not labelled.good and not labelled.rejects:
-            raise DataError(f"{path}: sheet {table.name!r} has a header and no rows below it; fill it in")
-        deep = any("/" in labels[3] for labels in labelled.good)
-        files = list_files(features, SUFFIX, deep=True) if deep else listing.result()
-        rows, more = _find_files(labelled.good, table.name, features, files)
-        named = {_name(reject.id) for reject in labelled.rejects}
+        # The workbook's parser leaves Python free meanwhile.
+        listing = pool.submit(list_files, features, placed.ending, deep=placed.deep)
+        tables, notes = _open(path, columns, sheets, encoding)
+        labelled = [_labels(table, columns, fill_merged=fill_merged) for table in tables]
+        read = sum(len(part.good) + len(part.rejects) for part in labelled)
+        if read == 0:
+            names = " and ".join(f"{table.name!r}" for table in tables)
+            raise DataError(f"{path}: sheet {names} has a header and no rows below it; fill it in")
+        paths = [[placed.path(*labels[1:4]) for labels in part.good] for part in labelled]
+        deep = not placed.deep and any("/" in path for of_table in paths for path in of_table)
+        files = list_files(features, placed.ending, deep=True) if deep else listing.result()
+        search = FileSearch(features, placed, files)
+        for part, of_table in zip(labelled, paths, strict=True):
+            search.add(part, of_table)
+        rows, rejects = search.end()
+        early = [reject for part in labelled for reject in part.rejects]
         return Index(
             source=path,
             features=features,
-            sheet=table.name,
+            sheets=tuple(table.name for table in tables),
             rows=tuple(rows),
-            rejects=(*labelled.rejects, *more),
-            rows_read=len(labelled.good) + len(labelled.rejects),
-            blank_rows=labelled.blank,
-            unused=tuple(sorted(file for name, file in files.items() if name not in named)),
-            notes=tuple(labelled.notes),
+            rejects=(*early, *rejects),
+            rows_read=read,
+            blank_rows=sum(part.blank for part in labelled),
+            unused=search.unused(early),
+            notes=(*notes, *notes_on(labelled), *search.notes),
         )
+
+
+def _open(
+    path: Path, columns: Columns, sheets: Sequence[str] | None, encoding: str | None
+) -> tuple[list[Table], list[str]]:
+    """The tables of an index and notes on them; each has the columns."""
+    wanted = [columns.cls, columns.item, columns.id]
+    if len(set(wanted)) < len(wanted) or columns.split in wanted:
+        raise DataError(f"{path}: one column cannot be two things: {wanted}, split {columns.split!r}")
+    check_is_there(path, sheets)
+    if path.suffix.lower() in WORKBOOKS:
+        tables, notes = open_workbook(path, wanted, sheets)
+    else:
+        tables, notes = [open_table(path, wanted, columns.split, encoding)], []
+    without = [table for table in tables if columns.split not in table.header]
+    if without and (len(without) < len(tables) or columns.split not in {None, Columns.split}):
+        where = f"sheet {without[0].name!r} has {list(without[0].header)}"
+        raise DataError(f"{path}: no column {columns.split!r} for the split: {where}; add it to every sheet or to none")
+    return tables, notes
+
+
+def _labels(table: Table, columns: Columns, *, fill_merged: bool) -> Labelled:
+    picks = [table.header.index(name) for name in (columns.cls, columns.item, columns.id)]
+    if fill_merged:
+        table = filled(table, picks[:2], picks[2])
+    if columns.split in table.header:
+        picks.append(table.header.index(columns.split))
+    return read_labels(table, picks)
 
 
 @contextmanager
@@ -142,49 +179,3 @@ def _without_collector() -> Generator[None]:
     finally:
         if was_on:
             gc.enable()
-
-
-def _find_files(
-    labelled: list[Labels], sheet: str, features: Path, files: dict[str, str]
-) -> tuple[list[Row], list[Reject]]:
-    """The rows whose file is there and named once; the others as rejects. Takes from `files` what it finds."""
-    rows: list[Row] = []
-    odd: list[Labels] = []
-    take = files.pop
-    for labels in labelled:
-        number, class_name, item, id_, split = labels
-        path = take(id_ if id_.endswith(SUFFIX) else id_ + SUFFIX, None)
-        if path is None:
-            odd.append(labels)
-        else:
-            rows.append(Row(class_name, item, id_, split, path, number))
-    if not odd:
-        return rows, []
-    taken = {_name(row.id): row for row in rows}
-    rejects: list[Reject] = []
-    for number, class_name, item, id_, split in odd:
-        first = taken.get(_name(id_))
-        if first is None:
-            rejects.append(Reject(sheet, number, id_, _why_missing(id_, features, files)))
-        elif (first.class_name, first.item, first.split) == (class_name, item, split):
-            rejects.append(Reject(sheet, number, id_, f"id {id_!r} repeats row {first.row}; delete one of them"))
-        else:
-            there, here = f"{first.class_name!r}/{first.item!r}", f"{class_name!r}/{item!r}"
-            what = f"id {id_!r} is {here} in row {number} and {there} in row {first.row}; decide which is right"
-            rejects += [Reject(sheet, number, id_, what), Reject(sheet, first.row, first.id, what)]
-    contradicted = {reject.row for reject in rejects}
-    return [row for row in rows if row.row not in contradicted], list({r.row: r for r in rejects}.values())
-
-
-def _name(id_: str) -> str:
-    return id_ if id_.endswith(SUFFIX) else id_ + SUFFIX
-
-
-def _why_missing(id_: str, features: Path, files: dict[str, str]) -> str:
-    name = _name(id_)
-    if name.startswith("/") or ".." in Path(name).parts:
-        return f"id {id_!r} leaves the feature folder; use a path inside {features}"
-    padded = [f"{'0' * zeros}{name}" for zeros in range(1, 12) if f"{'0' * zeros}{name}" in files]
-    if padded:
-        return f"{NO_FILE} {features / name}, but {padded[0]} is there: make the id column text to keep its zeros"
-    return f"{NO_FILE} {features / name}"

@@ -11,7 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from pipeline.rejects import Reject
-from pipeline.table import Table, explain
+from pipeline.table import Table
+from pipeline.workbook import explain
 
 # Excel keeps 15 significant digits of a number; the rest are zeros that nobody typed.
 _MAX_DIGITS: Final = 15
@@ -71,12 +72,19 @@ Labels = tuple[int, str, str, str, str | None]
 
 
 class Labelled(NamedTuple):
-    """What the rows of a table say: good ones, bad ones, how many blank ones at the end."""
+    """What the rows of a table say: good ones, bad ones, how many blank ones at the end.
 
+    sheet     the table's name
+    spelled   the cells that gave each class, where these are not always the same
+    put_right how many cells lost white space around them or were brought to Unicode form NFC
+    """
+
+    sheet: str
     good: list[Labels]
     rejects: list[Reject]
     blank: int
-    notes: list[str]
+    spelled: Mapping[str, set[object]]
+    put_right: int
 
 
 class _Known(dict[str, str]):
@@ -92,19 +100,22 @@ def read_labels(table: Table, picks: Sequence[int]) -> Labelled:
     good: list[Labels] = []
     bad: dict[int, Sequence[object]] = {}
     class_texts, item_texts, numbers = _Known(), _Known(), defaultdict[str, set[object]](set)
+    put_right = 0
     class_pick, item_pick, id_pick, *split_pick = picks
     for number, cells in table.rows:
         try:
             cell, other = cells[class_pick], cells[item_pick]
             class_name = class_texts[cell] if isinstance(cell, str) else label_of(cell)
             item = item_texts[other] if isinstance(other, str) else label_of(other)
-            id_ = label_of(cells[id_pick])
+            id_ = label_of(id_cell := cells[id_pick])
             split = label_of(cells[split_pick[0]]) if split_pick else None
         except (BadCellError, IndexError):
             bad[number] = cells
             continue
         if not isinstance(cell, str):
             numbers[class_name].add(cell)
+        if id_ is not id_cell and isinstance(id_cell, str) and id_ != id_cell:
+            put_right += 1
         good.append((number, class_name, item, id_, split))
     spelled: defaultdict[str, set[object]] = defaultdict(set, numbers)
     for cell, class_name in class_texts.items():
@@ -120,7 +131,8 @@ def read_labels(table: Table, picks: Sequence[int]) -> Labelled:
         for row, found in faults.items()
         if row < last or row not in empty
     ]
-    return Labelled(good, rejects, len(faults) - len(rejects), list(_notes(spelled)))
+    put_right += sum(cell != text for texts in (class_texts, item_texts) for cell, text in texts.items())
+    return Labelled(table.name, good, rejects, len(faults) - len(rejects), spelled, put_right)
 
 
 def _faults(cells: Sequence[object], picks: Sequence[int]) -> dict[int, str]:
@@ -144,8 +156,12 @@ def _shown(cells: Sequence[object], pick: int) -> str:
     return str(cells[pick]) if pick < len(cells) else ""
 
 
-def _notes(spelled: Mapping[str, set[object]]) -> Iterable[str]:
-    """Class names that a person may have meant otherwise: what was taken as one, and what was kept apart."""
+def notes_on(tables: Sequence[Labelled]) -> Iterable[str]:
+    """What a person may have meant otherwise: what was taken as one class, what was kept apart, what was put right."""
+    spelled: defaultdict[str, set[object]] = defaultdict(set)
+    for table in tables:
+        for name, cells in table.spelled.items():
+            spelled[name] |= cells
     alike: defaultdict[str, list[str]] = defaultdict(list)
     for name, cells in sorted(spelled.items()):
         alike[unicodedata.normalize("NFKC", name).casefold()].append(name)
@@ -154,3 +170,5 @@ def _notes(spelled: Mapping[str, set[object]]) -> Iterable[str]:
     for names in alike.values():
         if len(names) > 1:
             yield f"classes {', '.join(map(repr, names))} differ only in case or width; they stay apart"
+    if put_right := sum(table.put_right for table in tables):
+        yield f"white space around names and names not in Unicode form NFC: {put_right:,}, put right"

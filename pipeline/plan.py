@@ -4,6 +4,7 @@ Everything that a listing and the headers of the files can tell is found out her
 is reported together.
 """
 
+import codecs
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from itertools import compress
@@ -14,6 +15,7 @@ from pipeline.append import check_options, first_numbers, new_samples, splits_of
 from pipeline.features import Feature, Form, Reading, check_form
 from pipeline.index import Columns, Index, read_index
 from pipeline.layout import Layout, lay_out
+from pipeline.pattern import DEFAULT_PATTERN, Pattern
 from pipeline.rejects import Reject, allowed_rejects, listing
 from pipeline.scan import common_form, look_at_all
 from pipeline.split import SplitOptions, assign
@@ -29,11 +31,27 @@ class CorpusConfig(Reading):
     index: Path
     """The index: .xlsx, .csv or .parquet, one row a sample."""
     features: Path
-    """Folder of the feature files, <id>.npy each."""
-    sheet: str | None = None
-    """Sheet of the workbook. Default: the one visible sheet that has the columns."""
+    """Folder of the feature files."""
+    pattern: str = DEFAULT_PATTERN
+    """Path of a sample's file below FEATURES, such as {id}.pt or {cls}/{item}/{id}.npy. Its suffix says how files are
+    read: .npy, .npz, .pt, .pth, .safetensors, .h5, .hdf5, or one of your own."""
+    sheet: list[str] | str | None = None
+    """Sheet of the workbook; several as [one, two]. Default: all visible ones that have the columns."""
+    fill_merged: bool = False
+    """Give class and item cells that are merged downwards to every row that they span."""
+    encoding: str | None = None
+    """Encoding of a .csv index, such as gb18030. Default: UTF-8, or what its byte-order mark says."""
     columns: Columns = field(default_factory=Columns)
     """Names of the index's columns."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        Pattern(self.pattern)
+        if self.encoding is not None:
+            try:
+                codecs.lookup(self.encoding)
+            except LookupError:
+                raise ConfigError(f"encoding {self.encoding!r}: not known; such as gb18030, utf-16 or cp1252") from None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,7 +127,15 @@ def read_corpus(config: CorpusConfig, *, in_place: bool = False, form: Form | No
     in_place    the files must hold what would be stored, byte for byte
     form        what they must be of; None: of what most are
     """
-    index = read_index(config.index, config.features, columns=config.columns, sheet=config.sheet)
+    index = read_index(
+        config.index,
+        config.features,
+        columns=config.columns,
+        sheets=[config.sheet] if isinstance(config.sheet, str) else config.sheet,
+        fill_merged=config.fill_merged,
+        encoding=config.encoding,
+        pattern=config.pattern,
+    )
     found = look_at_all(config.features, [row.path for row in index.rows], reading_of(config))
     form = form or common_form(found)
     if in_place:
@@ -169,7 +195,8 @@ def _options(config: BuildConfig, index: Index) -> dict[str, Any]:
     """How the shards are made, for `dataset.json`."""
     return {
         "index": config.index.name,
-        "sheet": index.sheet,
+        "sheets": list(index.sheets),
+        "pattern": config.pattern,
         "split": "column" if index.rows[0].split is not None else asdict(config.split),
         **asdict(reading_of(config)),
         "format": config.format,
@@ -206,5 +233,5 @@ def _sound(index: Index, found: Sequence[Feature | DataError], form: Form | None
                 check_form(feature.form, form)
             features.append(feature)
         except DataError as error:
-            faults.append(Reject(index.sheet, row.row, row.id, f"{index.features / row.path}: {error}"))
+            faults.append(Reject(row.sheet, row.row, row.id, f"{index.features / row.path}: {error}"))
     return features, faults

@@ -94,7 +94,7 @@ def _task(config: RepairConfig, manifest: Manifest, name: str, rows: NDArray[np.
     form = Form(manifest.info.dtype, manifest.info.frame_shape)
     files = FeatureFolder(config.features, reading)
     columns = (manifest.table.column(column).take(rows).to_pylist() for column in ("class", "item", "id", "source"))
-    named = [Row(c, i, id_, None, source, int(row)) for c, i, id_, source, row in zip(*columns, rows, strict=True)]
+    named = [Row(c, i, id_, None, source, int(row), "") for c, i, id_, source, row in zip(*columns, rows, strict=True)]
     features: list[Feature] = []
     faults: list[str] = []
     for row in named:

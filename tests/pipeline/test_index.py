@@ -118,8 +118,8 @@ def test_a_repeated_id_is_rejected_and_a_contradicting_one_takes_both_rows_with_
     found = rejected(tmp_path, [("a", "i", "x"), ("a", "i", "x"), ("a", "i", "y"), ("b", "i", "y"), ("b", "i", "z")])
 
     assert list(found) == [3, 5, 4]
-    assert found[3] == "id 'x' repeats row 2; delete one of them"
-    assert found[4] == found[5] == "id 'y' is 'b'/'i' in row 5 and 'a'/'i' in row 4; decide which is right"
+    assert found[3] == "id 'x' repeats index!2; delete one of them"
+    assert found[4] == found[5] == "id 'y' is 'b'/'i' in index!5 and 'a'/'i' in index!4; decide which is right"
 
 
 def test_a_decomposed_file_name_is_found_and_two_spellings_of_one_name_are_refused(tmp_path: Path) -> None:
@@ -154,6 +154,7 @@ def test_a_class_that_is_spelled_in_several_ways_is_one_class_and_noted(tmp_path
     assert index.notes == (
         "class '1' is also spelled 1.0; one class",
         "class 'dog' is also spelled 'dog '; one class",
+        "white space around names and names not in Unicode form NFC: 1, put right",
     )
 
 

@@ -29,7 +29,7 @@ def test_columns_classes_and_sizes_are_printed(tmp_path: Path) -> None:
     text = inspected(tmp_path)
 
     for said in (
-        "sheet index",
+        "sheets index",
         "class, item, id columns a_cls, a_item, a_id",
         "split no column",
         "rows 4 rows read, 4 kept, 0 rejected",
@@ -58,7 +58,7 @@ def test_files_missing_and_files_without_a_row_are_counted(tmp_path: Path) -> No
 
     assert "files missing 1" in text
     assert "files without a row 7: extra0.npy, extra1.npy, extra2.npy, extra3.npy, extra4.npy, ..." in text
-    assert "4 rows cannot be used: index!3: id 'a' repeats row 2" in text
+    assert "4 rows cannot be used: index!3: id 'a' repeats index!2" in text
     assert "index!4: a_cls is blank" in text
     assert "found float32 (frames, 9)" in text
     assert "index!7: no file" in text

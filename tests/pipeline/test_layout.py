@@ -13,7 +13,7 @@ FORM = Form("float32", (4,))
 
 
 def sample_of(number: int, class_name: str, item: str, size: int) -> tuple[Row, Feature]:
-    row = Row(class_name, item, f"id {number}", None, f"{number}.npy", number + 2)
+    row = Row(class_name, item, f"id {number}", None, f"{number}.npy", number + 2, "index")
     return row, Feature(row.path, size + 128, 1000 + number, FORM, size // 16, size)
 
 

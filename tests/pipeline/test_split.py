@@ -13,7 +13,7 @@ from shards.errors import ConfigError, DataError
 
 def rows_of(*samples: tuple[str, str], split: str | None = None) -> list[Row]:
     return [
-        Row(class_name, item, f"{number}", split, f"{number}.npy", number + 2)
+        Row(class_name, item, f"{number}", split, f"{number}.npy", number + 2, "index")
         for number, (class_name, item) in enumerate(samples)
     ]
 

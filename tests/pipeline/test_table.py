@@ -45,7 +45,7 @@ def test_an_error_cell_a_formula_and_a_merged_cell_are_told_from_a_blank_one(tmp
     assert reasons == {
         2: "a_cls is the error #N/A; correct the formula or the cell",
         3: "a_item is a formula that was never computed; open and save the workbook in Excel",
-        5: "a_cls is blank, inside the merged rows 4 to 5; unmerge and fill every row",
+        5: "a_cls is blank, inside the merged rows 4 to 5; unmerge and fill every row, or give --fill-merged",
     }
 
 
@@ -103,7 +103,8 @@ def test_files_that_are_no_index_are_refused_in_words(tmp_path: Path) -> None:
         ("broken.xlsx", b"PK nothing", "not a readable workbook"),
         ("broken.parquet", b"PAR1", "not a readable Parquet file"),
         ("latin.csv", "a_cls\n\u00e9".encode("latin-1"), "not UTF-8"),
-        ("index.ods", b"", "an index is .xlsx, .csv or .parquet, not '.ods'"),
+        ("index.txt2", b"", "an index is .xlsx, .csv or .parquet, not '.txt2'"),
+        ("index.ods", b"", "an OpenDocument sheet, of which some cells cannot be read; save it as .xlsx"),
     ):
         if content is not None:
             (tmp_path / name).write_bytes(content)
@@ -120,28 +121,70 @@ def test_a_header_that_is_there_twice_is_refused(tmp_path: Path) -> None:
         read_index(path, write_features(tmp_path / "f", ["x"]))
 
 
-def test_one_visible_sheet_may_have_the_columns_or_one_is_named(tmp_path: Path) -> None:
-    """Two that fit are a question for the person; a hidden one is never picked unasked."""
+def test_all_visible_sheets_with_the_columns_are_read_or_those_that_are_named(tmp_path: Path) -> None:
+    """Each in its own order of columns; what is not read is said."""
     features = write_features(tmp_path / "f", ["x", "y", "z"])
     book = Workbook()
     sheets = (book.active, book.create_sheet("two"), book.create_sheet("hidden"), book.create_sheet("notes"))
     for sheet, id_ in zip(sheets[:3], "xyz", strict=True):
+        assert sheet is not None
         sheet.append(HEADER)
         sheet.append(("a", "i", id_))
+    sheets[1].move_range("A1:A2", cols=4)
     sheets[2].sheet_state = "hidden"
     sheets[3].append(("remarks",))
     book.save(tmp_path / "i.xlsx")
 
-    with pytest.raises(DataError, match=r"the sheets 'Sheet', 'two' all have the columns .* name one with --sheet"):
-        read_index(tmp_path / "i.xlsx", features)
+    index = read_index(tmp_path / "i.xlsx", features)
+
+    assert [(row.sheet, row.row, row.id) for row in index.rows] == [("Sheet", 2, "x"), ("two", 2, "y")]
+    assert index.sheets == ("Sheet", "two")
+    assert index.notes == (
+        "2 sheets are read, 'Sheet', 'two'; --sheet names other ones",
+        "the sheets 'notes' have not the columns 'a_cls', 'a_item', 'a_id', and are not read",
+        "the hidden sheets 'hidden' have the columns too, and are not read; --sheet names them",
+    )
+    named = read_index(tmp_path / "i.xlsx", features, sheets=["two", "hidden"])
+    assert [row.id for row in named.rows] == ["y", "z"]
+    assert named.notes == ()
     with pytest.raises(DataError, match="no sheet 'three'; the sheets are 'Sheet', 'two', 'hidden', 'notes'"):
-        read_index(tmp_path / "i.xlsx", features, sheet="three")
+        read_index(tmp_path / "i.xlsx", features, sheets=["three"])
     with pytest.raises(DataError, match="sheet 'notes': no column 'a_cls', 'a_item', 'a_id'; found 'remarks'"):
-        read_index(tmp_path / "i.xlsx", features, sheet="notes")
-    assert [read_index(tmp_path / "i.xlsx", features, sheet=s).rows[0].id for s in ("two", "hidden")] == ["y", "z"]
+        read_index(tmp_path / "i.xlsx", features, sheets=["notes"])
     (tmp_path / "i.csv").write_text("a_cls\n")
     with pytest.raises(ConfigError, match=r"i.csv has no sheets; leave --sheet out"):
-        read_index(tmp_path / "i.csv", features, sheet="two")
+        read_index(tmp_path / "i.csv", features, sheets=["two"])
+
+
+def test_one_id_in_two_sheets_is_one_id(tmp_path: Path) -> None:
+    """The message names both places."""
+    book = Workbook()
+    for sheet, class_name in ((book.active, "a"), (book.create_sheet("two"), "b")):
+        assert sheet is not None
+        for row in (HEADER, (class_name, "i", "x"), ("a", "i", "y")):
+            sheet.append(row)
+    book.save(tmp_path / "i.xlsx")
+
+    index = read_index(tmp_path / "i.xlsx", write_features(tmp_path / "f", "xy"))
+
+    assert {str(reject) for reject in index.rejects} == {
+        "two!3: id 'y' repeats Sheet!3; delete one of them",
+        "two!2: id 'x' is 'b'/'i' in two!2 and 'a'/'i' in Sheet!2; decide which is right",
+        "Sheet!2: id 'x' is 'b'/'i' in two!2 and 'a'/'i' in Sheet!2; decide which is right",
+    }
+
+
+def test_a_split_column_is_in_all_sheets_or_in_none(tmp_path: Path) -> None:
+    """Half a split is no split."""
+    book = Workbook()
+    for sheet, row in ((book.active, (*HEADER, "split")), (book.create_sheet("two"), HEADER)):
+        assert sheet is not None
+        sheet.append(row)
+        sheet.append(("a", "i", "x", "val")[: len(row)])
+    book.save(tmp_path / "i.xlsx")
+
+    with pytest.raises(DataError, match=r"no column 'split' for the split: sheet 'two' has .*every sheet or to none"):
+        read_index(tmp_path / "i.xlsx", write_features(tmp_path / "f", "x"))
 
 
 def test_numbers_in_parquet_follow_the_same_rule(tmp_path: Path) -> None:
