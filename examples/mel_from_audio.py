@@ -1,6 +1,6 @@
 """Log-mel features straight from audio files: no `.npy` in between.
 
-    python -m pipeline build --index index.xlsx --features audio --pattern '{id}.ogg' \
+    python -m pipeline build --index index.xlsx --features audio --pattern "{id}.ogg" \
         --features-from examples.mel_from_audio:log_mel --shards data/shards
 
 `log_mel` runs in the processes that write the shards. Needs `pip install soundfile`.
@@ -21,7 +21,7 @@ MELS: Final = 128
 
 def log_mel(path: Path) -> NDArray[np.float32]:
     """(frames, MELS) log-mel energies of an audio file, channels averaged, resampled to RATE."""
-    import soundfile  # noqa: PLC0415 # pyright: ignore[reportMissingImports]
+    import soundfile  # noqa: PLC0415
 
     wave, rate = soundfile.read(path, dtype="float32", always_2d=True)
     return log_mel_of(resampled(wave.mean(axis=1), rate))
