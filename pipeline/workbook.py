@@ -33,7 +33,7 @@ def open_workbook(path: Path, wanted: Sequence[str], sheets: Sequence[str] | Non
     found = reaches(path) if path.suffix.lower() in _XML else {}
     try:
         book = CalamineWorkbook.from_path(path)
-        names = _visible(book) if sheets is None else _named(path, book, sheets)
+        names = _worksheets(book, hidden=False) if sheets is None else _named(path, book, sheets)
         tables = [_sheet_table(path, book.get_sheet_by_name(name), found.get(name, Reach())) for name in names]
         hidden = [] if sheets is not None else _hidden_with(path, book, wanted)
     except (CalamineError, OSError, ValueError) as error:
@@ -67,14 +67,9 @@ def _check_container(path: Path) -> None:
             )
 
 
-def _visible(book: CalamineWorkbook) -> list[str]:
-    return [sheet.name for sheet in _worksheets(book, hidden=False)]
-
-
-def _worksheets(book: CalamineWorkbook, *, hidden: bool) -> Iterator[CalamineSheet]:
-    for meta in book.sheets_metadata:
-        if meta.typ == SheetTypeEnum.WorkSheet and (meta.visible != SheetVisibleEnum.Visible) == hidden:
-            yield book.get_sheet_by_name(meta.name)
+def _worksheets(book: CalamineWorkbook, *, hidden: bool) -> list[str]:
+    sheets = [meta for meta in book.sheets_metadata if meta.typ == SheetTypeEnum.WorkSheet]
+    return [meta.name for meta in sheets if (meta.visible != SheetVisibleEnum.Visible) == hidden]
 
 
 def _named(path: Path, book: CalamineWorkbook, sheets: Sequence[str]) -> list[str]:
@@ -85,8 +80,10 @@ def _named(path: Path, book: CalamineWorkbook, sheets: Sequence[str]) -> list[st
 
 
 def _hidden_with(path: Path, book: CalamineWorkbook, wanted: Sequence[str]) -> list[str]:
-    tables = [_sheet_table(path, sheet, Reach()) for sheet in _worksheets(book, hidden=True)]
-    return [table.name for table in tables if set(wanted) <= set(table.header)]
+    """Hidden sheets that have the columns."""
+    names = _worksheets(book, hidden=True)
+    headers = {name: _sheet_table(path, book.get_sheet_by_name(name), Reach()).header for name in names}
+    return [name for name, header in headers.items() if set(wanted) <= set(header)]
 
 
 def _no_sheet(path: Path, tables: Sequence[Table], wanted: Sequence[str]) -> DataError:
