@@ -19,7 +19,7 @@ READY    := $(VENV)/.ready
 IS_DEMO  := $(filter $(DEMO)/shards,$(SHARDS:/=))
 DATASET  := $(if $(IS_DEMO),$(DEMO)/shards/dataset.json)  # made on demand; other folders are yours
 
-.PHONY: help setup demo shards verify train bench test test-slow test-gpu check format clean
+.PHONY: help setup demo inspect shards verify repair reindex train bench test test-slow test-gpu check format clean
 
 help:  ## list the targets and their variables
 	@echo "usage: make TARGET [VARIABLE=value ...]"
@@ -29,8 +29,8 @@ help:  ## list the targets and their variables
 	@echo "variables, as they are now:"
 	@printf '  %-32s %s\n' \
 	  'GPUS=$(GPUS)' 'ranks: one a GPU; without a GPU, processes on the CPU (gloo)' \
-	  'INDEX=$(INDEX)' 'the index: .xlsx, .csv or .parquet' \
-	  'FEATURES=$(FEATURES)' 'folder of the feature files, one <a_id>.npy a sample' \
+	  'INDEX=$(INDEX)' 'the index: .xlsx, .csv or .parquet (.xls, .xlsb)' \
+	  'FEATURES=$(FEATURES)' 'folder of the feature files, one <a_id>.npy a sample (ARGS=--pattern for others)' \
 	  'SHARDS=$(SHARDS)' 'folder of the shards' \
 	  'SHARD_MB=$(SHARD_MB)' 'size of a shard, MiB' \
 	  'RUN=$(RUN)' 'folder of the run: config, metrics, checkpoints; run again to go on' \
@@ -54,6 +54,9 @@ $(DEMO)/index.xlsx: | $(READY)
 
 demo: $(DEMO)/index.xlsx  ## make a small synthetic corpus with an Excel index in DEMO
 
+inspect: $(READY) $(if $(IS_DEMO),$(DEMO)/index.xlsx)  ## say what INDEX and FEATURES hold and what is wrong with them; writes nothing
+	$(BIN)/python -m pipeline inspect --index $(INDEX) --features $(FEATURES) $(ARGS)
+
 shards: $(READY) $(if $(IS_DEMO),$(DEMO)/index.xlsx)  ## turn INDEX and FEATURES into SHARDS; goes on where it was stopped
 	$(BIN)/python -m pipeline build --index $(INDEX) --features $(FEATURES) --shards $(SHARDS) --shard-mb $(SHARD_MB) $(ARGS)
 
@@ -62,6 +65,12 @@ $(DEMO)/shards/dataset.json: $(DEMO)/index.xlsx
 
 verify: $(READY) $(DATASET)  ## check every byte of SHARDS; exit 1 and a list if anything is wrong
 	$(BIN)/python -m pipeline verify --shards $(SHARDS) $(ARGS)
+
+repair: $(READY)  ## write damaged or missing shards of SHARDS again from FEATURES, byte for byte
+	$(BIN)/python -m pipeline repair --shards $(SHARDS) --features $(FEATURES) $(ARGS)
+
+reindex: $(READY)  ## make the manifest of SHARDS again from the shards, when it is lost or damaged
+	$(BIN)/python -m pipeline reindex --shards $(SHARDS) $(ARGS)
 
 train: $(READY) $(DATASET)  ## train MODEL on SHARDS with GPUS ranks; goes on where RUN was stopped
 	OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} $(BIN)/torchrun --standalone --nproc-per-node $(GPUS) -m train --shards $(SHARDS) --run-folder $(RUN) --model $(MODEL) $(ARGS)

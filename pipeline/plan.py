@@ -6,10 +6,10 @@ is reported together.
 
 import codecs
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from itertools import compress
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from pipeline.append import check_options, first_numbers, new_samples, splits_of
 from pipeline.features import Feature, Form, Reading, check_form
@@ -22,6 +22,8 @@ from pipeline.split import SplitOptions, assign
 from shards.errors import ConfigError, DataError
 from shards.manifest import Manifest
 from shards.schema import Container
+
+_PT_OVERHEAD: Final = 1 << 16  # bytes of a torch file around its tensor, well rounded up
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,7 +143,21 @@ def read_corpus(config: CorpusConfig, *, in_place: bool = False, form: Form | No
     if in_place:
         found = [_in_place(feature) for feature in found]
     features, faults = _sound(index, found, form)
-    return Corpus(index=index.reject(faults), features=features, form=form)
+    index = index.reject(faults)
+    if config.dtype is None:
+        index = replace(index, notes=(*index.notes, *_large_files(features)))
+    return Corpus(index=index, features=features, form=form)
+
+
+def _large_files(features: Sequence[Feature]) -> list[str]:
+    """A note on torch files that hold much more than what is taken from them."""
+    large = [f for f in features if f.path.endswith((".pt", ".pth")) and f.size > 1.5 * f.nbytes + _PT_OVERHEAD]
+    if not large:
+        return []
+    sizes = f"{large[0].path!r} has {large[0].size:,} bytes for {large[0].nbytes:,}"
+    return [
+        f"torch files that hold more than their array, the whole of which it is a view perhaps: {len(large):,}, {sizes}"
+    ]
 
 
 def make_plan(config: BuildConfig, before: Manifest | None = None) -> Plan:

@@ -15,10 +15,11 @@ from numpy.typing import NDArray
 from safetensors.numpy import save_file
 
 from pipeline.features import FeatureFolder, Reading
+from pipeline.plan import CorpusConfig, read_corpus
 from shards import Manifest
 from shards.errors import DataError
 from shards.reader import Reader
-from tests.pipeline.corpus import build, write_corpus
+from tests.pipeline.corpus import build, write_corpus, write_workbook
 
 GOOD = np.arange(12, dtype=np.float32).reshape(3, 4)
 
@@ -160,6 +161,10 @@ def test_f15_of_a_view_with_a_large_storage_only_the_view_is_written(tmp_path: P
     """72 MB for 2.4 GB, say."""
     torch.save(torch.zeros(100_000, 4)[7:10], tmp_path / "x.pt")
     assert FeatureFolder(tmp_path, Reading()).look_at("x.pt").nbytes == 48
+    write_workbook(tmp_path / "i.xlsx", [("a", "i", "x")])
+    corpus = read_corpus(CorpusConfig(index=tmp_path / "i.xlsx", features=tmp_path, pattern="{id}.pt"))
+    assert "torch files that hold more than their array" in corpus.index.notes[0]
+    assert "1, 'x.pt' has 1,60" in corpus.index.notes[0]
 
 
 def test_f16_a_torch_file_is_read_without_running_code(tmp_path: Path) -> None:
