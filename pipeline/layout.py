@@ -117,13 +117,13 @@ def _pack(classes: Iterable[tuple[_Sample, ...]], target: int) -> list[tuple[_Sa
 def _equal_parts(samples: tuple[_Sample, ...], parts: int) -> list[tuple[_Sample, ...]]:
     """Cut a large class into about equal shards of its own."""
     total = sum(map(_weight, samples))
-    cut: list[list[_Sample]] = [[] for _ in range(parts)]
+    cut: dict[int, list[_Sample]] = {}  # in ascending order, and not one entry more than there are samples
     before = 0
     for sample in samples:
         middle = before + _weight(sample) / 2
-        cut[min(parts - 1, int(middle * parts / total))].append(sample)
+        cut.setdefault(min(parts - 1, int(middle * parts / total)), []).append(sample)
         before += _weight(sample)
-    return [tuple(part) for part in cut if part]
+    return [tuple(part) for part in cut.values()]
 
 
 # What the tar adds to a payload: five blocks of headers and small members, then up to the boundary.
