@@ -7,7 +7,7 @@ is reported together.
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pipeline.features import Feature, Form, Reading, check_form
 from pipeline.index import Columns, Index, read_index
@@ -51,6 +51,12 @@ class BuildConfig(CorpusConfig):
     """About how many MiB a shard has."""
     jobs: int | None = None
     """Processes, each writing one shard at a time. Default: one a CPU."""
+    engine: Literal["local", "dask"] = "local"
+    """Where shards are written: by processes of this machine, or by the workers of a dask cluster that all see the
+    same folders (pip install 'headrace[cluster]' there and here)."""
+    scheduler: str | None = None
+    """With --engine dask: the address of its scheduler, tcp://host:port. Each of its workers' threads writes one
+    shard at a time."""
     overwrite: bool = False
     """Change a finished dataset in SHARDS; shards that stay the same are kept."""
     dry_run: bool = False
@@ -63,6 +69,12 @@ class BuildConfig(CorpusConfig):
             raise ConfigError(f"shard_mb {self.shard_mb}: a shard has at least 1 MiB")
         if self.jobs is not None and self.jobs < 1:
             raise ConfigError(f"jobs {self.jobs}: at least one process must write")
+        if self.engine == "dask" and not self.scheduler:
+            raise ConfigError("engine dask without scheduler: give the address of yours, --scheduler tcp://host:port")
+        if self.engine == "dask" and self.jobs is not None:
+            raise ConfigError(f"jobs {self.jobs} with engine dask: its workers have their own --nthreads; leave it out")
+        if self.engine != "dask" and self.scheduler is not None:
+            raise ConfigError(f"scheduler {self.scheduler} with engine {self.engine}: give --engine dask to use it")
 
 
 @dataclass(frozen=True, kw_only=True)
