@@ -19,6 +19,7 @@ from rich.console import Console
 from rich.filesize import decimal
 
 from pipeline.append import entries_before, forget_manifest, keep_manifest, open_before, with_old_rows
+from pipeline.cluster import ClusterPool
 from pipeline.features import Form
 from pipeline.index import Index
 from pipeline.layout import SHARD_NAME, Shard
@@ -107,7 +108,7 @@ def _refuse_to_change(config: BuildConfig, plan: Plan, ledger: Ledger, whole: in
         changed = [f"{key} {options.get(key)} -> {new}" for key, new in plan.options.items() if options.get(key) != new]
         raise ConfigError(
             f"{config.shards}: holds a finished dataset that this build would change: of {len(planned):,} shards "
-            f"{whole:,} stay as they are ({'; '.join(changed) or 'files or labels differ'}); "
+            f"{whole:,} stay as they are ({'; '.join(changed) or 'files or labels differ, or the ledger is damaged'}); "
             "give --append to add samples, --overwrite to change it, or another folder as --shards"
         )
     path.unlink()
@@ -177,7 +178,10 @@ def _write(config: BuildConfig, plan: Plan, missing: list[Shard], ledger: Ledger
         for shard in missing
     ]
     try:
-        ShardPool(tasks, done=done, progress=show).run(config.jobs or len(os.sched_getaffinity(0)))
+        if config.scheduler is None:
+            ShardPool(tasks, done=done, progress=show).run(config.jobs or len(os.sched_getaffinity(0)))
+        else:
+            ClusterPool(tasks, done=done, progress=show).run(config.scheduler)
     except OSError as error:
         raise _disk_error(config.shards, missing, ledger, error) from error
 
@@ -212,7 +216,7 @@ def _columns(shards: Sequence[Shard], ledger: Ledger) -> dict[str, list[Any]]:
 
 
 def _commit(config: BuildConfig, plan: Plan, index: Index, ledger: Ledger, run: Run) -> Manifest:
-    """Make the dataset exist, then remove shards that it does not list."""
+    """Make the dataset exist, then remove what it does not list: old shards, and what killed workers left."""
     folder = config.shards
     columns = _columns(plan.layout.shards, ledger)
     if plan.before is not None:
@@ -237,6 +241,7 @@ def _commit(config: BuildConfig, plan: Plan, index: Index, ledger: Ledger, run: 
     for path in folder.iterdir():
         if SHARD_NAME.fullmatch(path.name) and path.name not in manifest.shard_names:
             path.unlink()
+    remove_leftovers(folder)
     return manifest
 
 

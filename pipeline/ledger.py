@@ -1,9 +1,9 @@
 """The ledger: one line for every shard that is whole, appended after the shard is durable.
 
-    {"shard": ..., "digest": ..., "nbytes": ..., "offset": [...], "samples": ..., ...}
+    {"shard": ..., "digest": ..., "nbytes": ..., "samples": {"offset": [...], ...}, ..., "xxh3": ...}
 
 A killed build goes on from here. A line counts if its digest is the one that the layout asks for now
-and the file has the size it names; a last line that a crash cut short counts as absent.
+and the file has the size it names; a line that a crash cut short or a disk has changed counts as absent.
 """
 
 import fcntl
@@ -15,6 +15,8 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, Final, final
 
+import xxhash
+
 from pipeline.layout import Shard
 from pipeline.rejects import Fault
 from pipeline.values import NO_LOSS, CastLoss
@@ -24,6 +26,7 @@ from shards.sample import Stored
 
 LEDGER_FILE: Final = "ledger.jsonl"
 LOCK_FILE: Final = ".lock"
+_SEAL: Final = ', "xxh3": "{}"}}\n'  # ends every line, in the place of its brace
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,14 +45,18 @@ class Entry:
     loss: CastLoss = NO_LOSS
 
     def to_line(self) -> bytes:
-        """One line of JSON; samples as columns."""
+        """One line of JSON, samples as columns; ends in the checksum of all that stands before it."""
         columns = {f.name: [getattr(sample, f.name) for sample in self.samples] for f in fields(Stored)}
-        return json.dumps({**asdict(self), "samples": columns}).encode() + b"\n"
+        body = json.dumps({**asdict(self), "samples": columns}).encode().removesuffix(b"}")
+        return body + _seal(body)
 
     @staticmethod
     def from_line(line: bytes) -> "Entry":
-        """The entry of one line; raises ValueError, KeyError or TypeError if it is not one."""
-        raw: dict[str, Any] = json.loads(line)
+        """The entry of one line; raises ValueError if a byte of it is not the one that was written."""
+        body = line[: -len(_seal(b""))]
+        if line != body + _seal(body):
+            raise ValueError("not sealed")
+        raw: dict[str, Any] = json.loads(body + b"}")
         columns: Mapping[str, list[int]] = raw.pop("samples")
         values = zip(*columns.values(), strict=True)
         samples = tuple(Stored(**dict(zip(columns, sample, strict=True))) for sample in values)
@@ -97,11 +104,11 @@ class Ledger:
         self.entries[entry.shard] = entry
 
     def _read(self) -> None:
-        for line in self._path.read_bytes().splitlines():
+        for line in self._path.read_bytes().splitlines(keepends=True):
             try:
                 entry = Entry.from_line(line)
             except (ValueError, KeyError, TypeError):
-                continue  # cut short by a crash: its shard is written again
+                continue  # cut short or changed: its shard is written again
             self.entries[entry.shard] = entry
 
 
@@ -118,6 +125,11 @@ def locked(folder: Path) -> Generator[None]:
             ) from None
         fsync_folder(folder)
         yield
+
+
+def _seal(body: bytes) -> bytes:
+    """The end of a line that begins with `body`."""
+    return _SEAL.format(xxhash.xxh3_64_hexdigest(body)).encode()
 
 
 def _size(path: Path) -> int:

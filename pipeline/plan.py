@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from itertools import compress
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from pipeline.append import check_options, first_numbers, new_samples, splits_of
 from pipeline.features import Feature, Form, Reading, check_form
@@ -74,6 +74,12 @@ class BuildConfig(CorpusConfig):
     """About how many MiB a shard has."""
     jobs: int | None = None
     """Processes, each writing one shard at a time. Default: one a CPU."""
+    engine: Literal["local", "dask"] = "local"
+    """Where shards are written: by processes of this machine, or by the workers of a dask cluster that all see the
+    same folders (pip install 'headrace[cluster]' there and here)."""
+    scheduler: str | None = None
+    """With --engine dask: the address of its scheduler, tcp://host:port. Each of its workers' threads writes one
+    shard at a time."""
     overwrite: bool = False
     """Change a finished dataset in SHARDS; shards that stay the same are kept."""
     append: bool = False
@@ -91,6 +97,12 @@ class BuildConfig(CorpusConfig):
             raise ConfigError("append and overwrite: one keeps what is there, the other replaces it; give one of them")
         if self.jobs is not None and self.jobs < 1:
             raise ConfigError(f"jobs {self.jobs}: at least one process must write")
+        if self.engine == "dask" and not self.scheduler:
+            raise ConfigError("engine dask without scheduler: give the address of yours, --scheduler tcp://host:port")
+        if self.engine == "dask" and self.jobs is not None:
+            raise ConfigError(f"jobs {self.jobs} with engine dask: its workers have their own --nthreads; leave it out")
+        if self.engine != "dask" and self.scheduler is not None:
+            raise ConfigError(f"scheduler {self.scheduler} with engine {self.engine}: give --engine dask to use it")
 
 
 @dataclass(frozen=True, kw_only=True)

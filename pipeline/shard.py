@@ -29,6 +29,7 @@ class Task:
 
     spare       how many of its samples may be bad and left out; one more, and the shard is not written
     expected    what must come of it, if that is known; anything else is not written
+    wanted      a file that is there for as long as somebody waits for the shard; None: the process ends with who waits
     """
 
     folder: Path
@@ -37,6 +38,7 @@ class Task:
     reading: Reading
     shard: Shard
     expected: tuple[Stored, ...] | None = None
+    wanted: Path | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,7 +82,8 @@ def _follow_parent() -> None:
 def write_shard(task: Task) -> Written:
     """Write `task.shard` without the samples that are bad; leave no shard if those are more than may be.
 
-    Its name says in which container. Raises OSError if the disk refuses (full, say), and leaves no shard then either.
+    Its name says in which container. Raises OSError if the disk refuses (full, say) and DataError if nobody wants
+    the shard any more, and leaves no shard then either.
     """
     faults: list[Fault] = []
     files = FeatureFolder(task.features, task.reading)
@@ -101,7 +104,7 @@ def write_shard(task: Task) -> Written:
 def _fill(writer: ShardWriter, files: FeatureFolder, task: Task, faults: list[Fault]) -> tuple[Stored, ...]:
     samples = zip(task.shard.rows, task.shard.features, task.shard.labels, strict=True)
     for position, (row, feature, label) in enumerate(samples):
-        _heed_stop()
+        _heed_stop(task)
         try:
             array = files.read(feature)
         except DataError as error:
@@ -115,6 +118,7 @@ def _fill(writer: ShardWriter, files: FeatureFolder, task: Task, faults: list[Fa
     if len(faults) == len(task.shard.rows):
         raise _AbandonedError
     stored = tuple(writer.close())
+    _heed_stop(task)
     if task.expected is not None:
         faults += _unexpected(task, stored, task.expected)
         if faults:
@@ -132,9 +136,12 @@ def _unexpected(task: Task, stored: Sequence[Stored], expected: Sequence[Stored]
                 yield Fault(position, f"{path}: not what was stored: {what}, expected {wanted.checksum:016x}")
 
 
-def _heed_stop() -> None:
+def _heed_stop(task: Task) -> None:
     if _shared and _shared["stop"].is_set():
         raise _AbandonedError
+    # Without this, what is left of a build could put an old shard in the place of a later build's.
+    if task.wanted is not None and not task.wanted.exists():
+        raise DataError(f"{task.wanted}: is gone, so the build that wanted {task.shard.name} has ended")
 
 
 def _count(nbytes: int) -> None:

@@ -1,6 +1,7 @@
 """Files that exist whole or not at all."""
 
 import os
+import secrets
 import socket
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -18,7 +19,7 @@ def atomic_file(path: Path) -> Generator[BinaryIO]:
     get their name (rename), which is made durable too (fsync of the folder).
     On an error the hidden file is removed and what stood at `path` before stays.
     """
-    temporary = path.with_name(f".{path.name}{TEMPORARY}{socket.gethostname()}-{os.getpid()}")
+    temporary = hidden(path)
     try:
         with temporary.open("wb") as file:
             yield file
@@ -29,6 +30,11 @@ def atomic_file(path: Path) -> Generator[BinaryIO]:
         temporary.unlink(missing_ok=True)
         raise
     fsync_folder(path.parent)
+
+
+def hidden(path: Path) -> Path:
+    """A name beside `path` that nobody else uses, on whatever host: two may write the same shard at once."""
+    return path.with_name(f".{path.name}{TEMPORARY}{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}")
 
 
 def fsync_folder(folder: Path) -> None:
