@@ -10,6 +10,7 @@ import pytest
 import xxhash
 
 from shards import Manifest
+from shards.schema import Container
 from tests.pipeline.corpus import build, write_corpus
 
 PAGE = (Path(__file__).parents[2] / "docs" / "FORMAT.md").read_text(encoding="utf-8")
@@ -19,6 +20,17 @@ PAGE = (Path(__file__).parents[2] / "docs" / "FORMAT.md").read_text(encoding="ut
 def dataset(tmp_path: Path) -> Manifest:
     """Eighteen samples, some held out."""
     return build(write_corpus(tmp_path))
+
+
+@pytest.mark.parametrize("container", ["arrow", "raw"])
+def test_the_ten_line_reader_reads_the_other_containers_too(
+    tmp_path: Path, documented: dict[str, Any], container: Container
+) -> None:
+    """A sample is a byte range."""
+    data = build(write_corpus(tmp_path), format=container)
+    for row in range(len(data)):
+        array, _ = documented["read_sample"](data.folder, row)
+        assert np.array_equal(array, np.load(tmp_path / "features" / f"{data.id(row)}.npy"))
 
 
 @pytest.fixture
