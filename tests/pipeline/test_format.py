@@ -86,8 +86,8 @@ def test_the_fingerprint_is_computed_as_the_page_says(dataset: Manifest) -> None
 
 def test_the_page_names_every_column_with_its_type(dataset: Manifest) -> None:
     """The table of the manifest is complete and in order."""
-    rows = re.findall(r"^\| `(\w+)` \| ([\w<>, ]+?) \|", PAGE, re.MULTILINE)
-    columns = [row for row in rows if re.match(r"(dictionary|u?int|large_string)", row[1])]
+    rows = re.findall(r"^\| `(\w+)` \| ([\w<>, ]+?) \|", PAGE.partition("## manifest.arrow")[2], re.MULTILINE)
+    columns = [row for row in rows if re.match(r"(dictionary|u?int|large_string)", row[1])][: len(dataset.table.schema)]
 
     assert columns == [
         (field.name, str(field.type).replace("values=", "").replace("indices=int32, ordered=0", "").strip())
