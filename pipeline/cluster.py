@@ -121,7 +121,7 @@ class ClusterPool:
         key = f"{task.shard.name}-{len(self._names)}{site.token.name}"
         self._names[key] = task.shard.name
         there = replace(task, folder=site.token.parent, features=site.features, wanted=site.token)
-        submit: Callable[..., Future[Written]] = executor.submit  # which knows `key`, unlike other executors'
+        submit: Any = executor.submit  # which knows `key`, unlike other executors'
         self._running[submit(write_for, site, there, key=key)] = task
 
     def _take(self, future: "Future[Written]", task: Task) -> None:
@@ -175,8 +175,8 @@ def look_around(site: Site) -> None:
         raise ConfigError(f"has {'; '.join(differing)} as the build; install the same there")
     if not os.access(site.token, os.W_OK) or not os.access(site.token.parent, os.W_OK):
         raise DataError(
-            f"cannot write {site.token}, which the build has just made; every worker needs the folder of the shards, by "
-            "the same path and writable: mount it there"
+            f"cannot write {site.token}, which the build has just made; every worker needs the folder of the shards, "
+            "by the same path and writable: mount it there"
         )
     path = site.features / site.feature.path
     try:
