@@ -152,7 +152,7 @@ def test_a_bad_file_stops_the_build_as_it_does_here(cluster: Cluster, tmp_path: 
         shutil.rmtree(tmp_path / "shards", ignore_errors=True)
         with pytest.raises(DataError) as error:
             run()
-        errors.append(str(error.value))
+        errors.append(str(error.value).rpartition(";")[0])  # how many shards were finished by then is chance
     assert errors[0] == errors[1]
 
 
