@@ -6,7 +6,6 @@ from functools import cached_property
 from typing import Any, Final, NamedTuple, Self, final
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
 SPREAD_HEAD: Final = ("", "least", "median", "most")
@@ -136,5 +135,6 @@ class Summary:
 
 def _coded(names: Sequence[str]) -> tuple[list[str], _Ints]:
     """The distinct names in order of first appearance, and every name's position in them."""
-    array = pa.array(names, pa.large_string()).dictionary_encode()
-    return array.dictionary.to_pylist(), array.indices.to_numpy().astype(np.int64)
+    codes: dict[str, int] = {}
+    positions = [codes.setdefault(name, len(codes)) for name in names]
+    return list(codes), np.array(positions, np.int64)

@@ -209,6 +209,33 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", str(path)], check=True)
 
 
+def resize(disk: Path, size: str) -> None:
+    subprocess.run(["mount", "-o", f"remount,size={size}", str(disk)], check=True)
+
+
+def test_a_build_that_filled_the_disk_goes_on_when_there_is_room(folder: Path, small_disk: Path) -> None:
+    """The disk shrinks in the middle of the build; what was whole by then is not written again."""
+    resize(small_disk, "512m")
+    (folder / "shards").symlink_to(small_disk)
+    process = start(folder)
+    wait_for(lambda: lines_of(folder) >= 3, process)
+    resize(small_disk, "100m")
+    _, errors = process.communicate()
+    assert process.returncode == 2
+    assert "the disk is full: " in errors
+    assert_nothing_half(folder)
+    kept = {path.name: path.stat().st_mtime_ns for path in small_disk.glob("*.tar")}
+
+    resize(small_disk, "512m")
+    process = start(folder)
+    _, errors = process.communicate()
+
+    assert process.returncode == 0, errors
+    assert contents(small_disk) == contents(folder / "whole")
+    times = {path.name: path.stat().st_mtime_ns for path in small_disk.glob("*.tar")}
+    assert sum(kept.get(name) == at for name, at in times.items()) >= 3
+
+
 def test_a_disk_that_is_too_small_is_noticed_before_anything_is_written(corpus: Path, small_disk: Path) -> None:
     """Needed and free bytes are both named."""
     with pytest.raises(DataError, match=r"the shards need [\d.]+ MB, but 3.1 MB are free; nothing was written"):
