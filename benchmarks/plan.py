@@ -16,8 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from shards import BalancedSampler, Manifest, World
-from shards.manifest import column_array
-from shards.schema import SCHEMA, DatasetInfo
+from shards.schema import SCHEMA, DatasetInfo, column_array
 
 
 def skewed(samples: int, classes: int) -> Manifest:

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from shards.atomic import atomic_file
 from shards.errors import DataError
-from shards.schema import DATASET_FILE, MANIFEST_FILE, SCHEMA, VERSION, DatasetInfo
+from shards.schema import DATASET_FILE, MANIFEST_FILE, SCHEMA, VERSION, DatasetInfo, column_array, numbers
 
 # What a sample *is*. Where it lies (shard, offset) is left out, so that the same samples in other
 # containers, or in shards of another size, are the same data.
@@ -169,10 +169,10 @@ class Manifest:
         return Selection(data=self, name=name, rows=rows)
 
     def _numbers(self, name: str) -> NDArray[Any]:
-        return self.table.column(name).to_numpy()
+        return numbers(self.table.column(name))
 
     def _codes(self, name: str) -> NDArray[np.int32]:
-        return self.table.column(name).indices.to_numpy()
+        return numbers(self.table.column(name).indices)
 
     def _names(self, name: str) -> list[str]:
         return self.table.column(name).dictionary.to_pylist()
@@ -211,13 +211,6 @@ def file_checksum(path: Path) -> str:
     return digest.hexdigest()
 
 
-def column_array(values: Sequence[Any] | NDArray[Any], kind: pa.DataType) -> pa.Array:
-    """One Arrow array; names are coded in order of first appearance, so equal rows give equal bytes."""
-    if pa.types.is_dictionary(kind):
-        return pa.array(values, pa.large_string()).dictionary_encode().cast(kind)
-    return pa.array(values, kind)
-
-
 def content_fingerprint(info: DatasetInfo, table: pa.RecordBatch) -> str:
     """xxh3-128 of what the samples are, in row order: names as JSON, numbers and codes as bytes.
 
@@ -237,7 +230,7 @@ def content_fingerprint(info: DatasetInfo, table: pa.RecordBatch) -> str:
         if pa.types.is_large_string(column.type):
             add_json(column.to_pylist())
         else:
-            digest.update(np.ascontiguousarray(column.to_numpy()).data)
+            digest.update(numbers(column).data)
     return digest.hexdigest()
 
 
