@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from distributed import Client
 from rich.console import Console
 
 from pipeline import build_shards
@@ -35,26 +36,26 @@ class Cluster:
         self.address: str = json.loads(self._file.read_text())["address"]
         self.workers: list[subprocess.Popen[bytes]] = []
 
-    def add_worker(self, **environment: str) -> None:
-        self.workers.append(
-            self._start(
-                "worker", "--nthreads", "1", "--no-nanny", "--no-dashboard", "--death-timeout", "30", **environment
-            )
-        )
+    def add_workers(self, count: int) -> None:
+        """Returns when the scheduler knows them all."""
+        options = ("--nthreads", "1", "--no-nanny", "--no-dashboard", "--death-timeout", "30")
+        self.workers += [self._start("worker", *options) for _ in range(count)]
+        with Client(self.address, set_as_default=False) as client:
+            client.wait_for_workers(len(self.workers), timeout=60)
 
     def stop(self) -> None:
         for process in (*self.workers, self._scheduler):
             process.kill()
             process.wait()
 
-    def _start(self, what: str, *options: str, **environment: str) -> "subprocess.Popen[bytes]":
+    def _start(self, what: str, *options: str) -> "subprocess.Popen[bytes]":
         command = [sys.executable, "-m", f"distributed.cli.dask_{what}", "--scheduler-file", str(self._file)]
         return subprocess.Popen(
             [*command, *options],
             cwd=ROOT,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
-            env={**os.environ, "DASK_DISTRIBUTED__DASHBOARD__LINK": "", **environment},
+            env={**os.environ, "DASK_DISTRIBUTED__DASHBOARD__LINK": ""},
         )
 
 
@@ -63,8 +64,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """Two workers."""
     cluster = Cluster(tmp_path_factory.mktemp("cluster"))
     try:
-        for _ in range(2):
-            cluster.add_worker()
+        cluster.add_workers(2)
         yield cluster
     finally:
         cluster.stop()
