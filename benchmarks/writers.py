@@ -64,6 +64,7 @@ def write(writer: str, features: Path, out: Path, jobs: int) -> None:
         from multiprocessing import get_context  # noqa: PLC0415
 
         loop = {"webdataset": tar_loop, "streaming": mds_loop}[writer]
+        loop()  # a pool would start processes for ever that cannot import
         with get_context("spawn").Pool(jobs, initializer=loop) as pool:
             pool.starmap(loop, [([], out)] * jobs)  # every process is there, its imports done
             began = time.perf_counter()
