@@ -1,4 +1,4 @@
-"""Seconds and memory of one epoch plan: 400,000 samples and ten times as many, skewed classes, 4 ranks.
+"""Seconds and memory of one epoch plan: 400,000 samples, ten and a hundred times as many, skewed classes, 4 ranks.
 
     python benchmarks/plan.py [--json FILE]
 
@@ -71,7 +71,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
-    cases = [(400_000, 10_000), (4_000_000, 10_000), (4_000_000, 100_000)]
+    cases = [(400_000, 10_000), (4_000_000, 10_000), (4_000_000, 100_000), (40_000_000, 100_000)]
     results = [measure(samples, classes, weighting) for samples, classes in cases for weighting in (0.0, 1.0)]
     for r in results:
         print(

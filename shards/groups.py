@@ -40,6 +40,14 @@ class GroupStreams:
         self._first = starts(self.sizes)
         self._keys = mix(key, self.labels.astype(np.int64))
 
+    def rows(self, groups: Ints, first: Ints, count: Ints) -> Ints:
+        """(n, K) rows of `groups`, numbers among those of an epoch: `count` of each class, from `first` on."""
+        code = np.repeat(np.arange(len(count)), count)[groups]
+        codes = np.flatnonzero(np.bincount(code))
+        lead = np.zeros_like(count)  # how many numbers before those of a class are not taken
+        lead[codes] = starts(count)[codes] - starts(count[codes])
+        return self.take(codes, first[codes], count[codes]).rows[groups - lead[code]]
+
     def take(self, codes: Ints, first: Ints, count: Ints) -> Groups:
         """Groups `first` to `first + count` (each count at least 1) of the streams of `codes`."""
         per_deal = self.groups_per_deal[codes]

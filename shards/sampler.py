@@ -1,20 +1,33 @@
 """Which samples each rank sees, step by step: a table, and a pure function of what it is made from."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any, Final, Literal, final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from shards.deal import Ints, deal, deal_weights, keyed, mix, permutation, shuffled
+from shards.deal import Ints, keyed, mix
+from shards.epoch import Epoch, Mode, Segment
 from shards.errors import ConfigError
-from shards.groups import Groups, GroupStreams
+from shards.groups import GroupStreams
 from shards.manifest import Selection
 from shards.world import World
 
 Disjoint = Literal["auto", "class", "sample"]
 
 _FRACTION: Final = 20  # quotas are whole numbers of 2**-20 groups, so every machine rounds them alike
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class _Plan:
+    """This rank's rows (steps, B) of what `past` has left of an epoch, and how many groups in them are repeats."""
+
+    epoch: int
+    past: tuple[Segment, ...]
+    rows: Ints
+    repeats: int
 
 
 @final
@@ -47,11 +60,7 @@ class BalancedSampler:
         self.seed = seed
         self.epoch = 0
         self.step = 0  # where the next iteration begins; not 0 only after load_state_dict
-        self._options = {
-            "batch_size": batch_size,
-            "samples_per_class": samples_per_class,
-            "class_weighting": class_weighting,
-        }
+        self._options = {"samples_per_class": samples_per_class, "class_weighting": class_weighting}
         if samples_per_class < 1 or batch_size % samples_per_class or batch_size < samples_per_class:
             raise ConfigError(
                 f"batch_size {batch_size} is not a multiple of samples_per_class {samples_per_class}: "
@@ -63,67 +72,85 @@ class BalancedSampler:
             raise ConfigError(f"class_weighting {class_weighting}: from 0 (classes alike) to 1 (samples alike)")
         self.classes_per_batch = batch_size // samples_per_class
         self._streams = GroupStreams(selection, samples_per_class, keyed(seed, 0))
-        self.disjoint = self._fitting(disjoint)
-        self._quota = self._quotas(class_weighting)
+        self._disjoint: Disjoint = disjoint
+        self.disjoint: Mode = self._mode(self.world.size, self.classes_per_batch)
+        self._refuse_too_few_classes()
+        self._quota = self._quotas(self.world.size, self.classes_per_batch)
         self._phase = (mix(keyed(seed, 1), self._streams.labels.astype(np.int64)) >> np.uint64(64 - _FRACTION)).astype(
             np.int64
         )
-        self._planned: tuple[int, Ints] | None = None
-        self.repeats = 0  # groups that top up this rank in the epoch planned last
+        self._past: tuple[Segment, ...] = ()  # what other worlds have done of the current epoch
+        self._planned: _Plan | None = None
 
     def __len__(self) -> int:
-        """Steps of the current epoch: the same on every rank."""
-        return len(self.plan(self.epoch))
+        """Steps of the current epoch, those of other worlds before this one too: the same on every rank."""
+        return self._begin + len(self.plan(self.epoch))
 
     def __iter__(self) -> Iterator[list[int]]:
         """Yield the rows of each batch of this epoch, then advance to the next epoch."""
         first, self.step = self.step, 0
-        plan = self.plan(self.epoch)
-        for batch in plan[first:]:
-            yield batch.tolist()
+        for step in range(max(first, self._begin), len(self)):
+            yield self.batch(step).tolist()
         self.set_epoch(self.epoch + 1)
 
     def batch(self, step: int) -> Ints:
         """Rows of one batch of the current epoch, (B,) int64."""
-        return self.plan(self.epoch)[step]
+        return self.plan(self.epoch)[step - self._begin]
 
     def set_epoch(self, epoch: int) -> None:
         """Go to the beginning of `epoch`; the epoch that is current already keeps a resumed position."""
         if epoch != self.epoch:
-            self.epoch, self.step = epoch, 0
+            self.epoch, self.step, self._past = epoch, 0, ()
 
     def plan(self, epoch: int) -> Ints:
-        """This rank's epoch: (steps, B) int64 rows, each step P runs of K rows of one class."""
-        if self._planned is None or self._planned[0] != epoch:
-            self._planned = epoch, self._make_plan(epoch)
-        return self._planned[1]
+        """This rank's part of an epoch: (steps, B) int64 rows, each step P runs of K rows of one class."""
+        return self._plan(epoch).rows
+
+    @property
+    def repeats(self) -> int:
+        """Groups that fill a place once more in this rank's part of the current epoch."""
+        return self._plan(self.epoch).repeats
 
     def state_dict(self, step: int | None = None) -> dict[str, Any]:
-        """State after `step` batches of this epoch, for `load_state_dict` of a sampler made alike."""
+        """State after `step` steps of this epoch, for `load_state_dict` of a sampler of the same samples.
+
+        `segments` are [ranks, batch_size, steps] of every world that has had a part in the epoch.
+        """
+        k = self._options["samples_per_class"]
+        done = max(0, (self.step if step is None else step) - self._begin)
+        now = Segment(ranks=self.world.size, classes=self.classes_per_batch, steps=done)
         return {
             "seed": self.seed,
             "epoch": self.epoch,
-            "segments": [[self.world.size, self.step if step is None else step]],
+            "segments": [[s.ranks, s.classes * k, s.steps] for s in (*self._past, now)],
             "options": dict(self._options),
             "data": self.selection.data.fingerprint,
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go to the saved position; refuses the state of other data, options, seed or world size."""
-        [[size, step]] = state["segments"]
-        here = {"data": self.selection.data.fingerprint, "seed": self.seed, "world size": self.world.size}
-        saved = {"data": state["data"], "seed": state["seed"], "world size": size}
+        """Go to the saved position, in a world of another size and with another batch_size if need be.
+
+        Then what is left of the epoch is dealt anew: every group of the epoch is used once, whichever
+        worlds had a part in it. Refuses the state of other data, options or seed.
+        """
+        here = {"data": self.selection.data.fingerprint, "seed": self.seed} | self._options
+        saved = {"data": state["data"], "seed": state["seed"]} | state["options"]
         differ = [
-            f"{name} was {value!r}, is {(here | self._options)[name]!r}"
-            for name, value in (saved | state["options"]).items()
-            if value != (here | self._options)[name]
+            f"{name} was {value!r}, is {here.get(name)!r}" for name, value in saved.items() if value != here.get(name)
         ]
         if differ:
             raise ConfigError(
                 f"the saved position is of another order of samples: {'; '.join(differ)}. "
                 "Resume with what the run was started with, or begin a new run"
             )
-        self.epoch, self.step = state["epoch"], step
+        k = self._options["samples_per_class"]
+        past = [Segment(ranks=ranks, classes=batch // k, steps=steps) for ranks, batch, steps in state["segments"]]
+        past = [segment for segment in past if segment.steps]
+        done = 0
+        if past and (past[-1].ranks, past[-1].classes) == (self.world.size, self.classes_per_batch):
+            done = past.pop().steps
+        self.epoch, self._past = state["epoch"], tuple(past)
+        self.step = self._begin + done
 
     def groups_per_epoch(self) -> NDArray[np.float64]:
         """How many groups of each class an epoch takes, on average over epochs, in label order."""
@@ -132,13 +159,15 @@ class BalancedSampler:
     def describe(self) -> list[str]:
         """What a person should know of this sampling, in sentences with numbers."""
         sizes, k = self._streams.sizes, self._streams.samples_per_class
-        steps, places = len(self), len(self) * self.classes_per_batch
+        steps = len(self)
+        places = (steps - self._begin) * self.classes_per_batch
         order = (
             f"{len(sizes):,} classes, {sizes.sum():,} samples ({sizes.min()} to {sizes.max()} a class); "
             f"{self.world.size} x {self.classes_per_batch} classes x {k} samples a step, {steps:,} steps an epoch, "
             f"ranks disjoint by {self.disjoint}"
         )
-        lines = [order, f"{self.repeats:,} of this rank's {places:,} groups top it up ({self.repeats / places:.2%})"]
+        share = self.repeats / max(1, places)
+        lines = [order, f"{self.repeats:,} of this rank's {places:,} groups top it up ({share:.2%})"]
         small = int((sizes < k).sum())
         if small:
             lines.append(f"{small:,} classes have fewer than {k} samples: their samples repeat within a batch")
@@ -147,96 +176,72 @@ class BalancedSampler:
             lines.append(f"{filled:,} of {filled + sizes.sum():,} places in one round of all classes are filled twice")
         return lines
 
-    def _fitting(self, disjoint: Disjoint) -> Literal["class", "sample"]:
-        """The mode that can fill every batch with distinct classes; refuses what cannot."""
+    @property
+    def _begin(self) -> int:
+        """Steps of the current epoch that other worlds have done."""
+        return sum(segment.steps for segment in self._past)
+
+    def _plan(self, epoch: int) -> _Plan:
+        past = self._past if epoch == self.epoch else ()
+        if self._planned is None or (self._planned.epoch, self._planned.past) != (epoch, past):
+            self._planned = self._make_plan(epoch, past)
+        return self._planned
+
+    def _mode(self, ranks: int, classes: int) -> Mode:
+        """How `ranks` ranks share the samples when a batch has `classes` classes."""
+        if self._disjoint == "auto":
+            return "class" if len(self._streams.sizes) // ranks >= classes else "sample"
+        return self._disjoint
+
+    def _refuse_too_few_classes(self) -> None:
         classes, p, world = len(self._streams.sizes), self.classes_per_batch, self.world.size
         if classes < p:
             raise ConfigError(
                 f"{classes} classes in split {self.selection.name!r}, but a batch needs {p} distinct ones "
                 f"(batch_size / samples_per_class): lower batch_size to {classes} x samples_per_class or less"
             )
-        if disjoint == "sample" or (disjoint == "auto" and classes // world < p):
-            return "sample"
-        if classes // world < p:
+        if self.disjoint == "class" and classes // world < p:
             raise ConfigError(
                 f"{classes} classes over {world} ranks leave {classes // world} to a rank, but a batch needs {p}: "
                 'use disjoint="sample" (ranks share classes, never groups) or smaller batches'
             )
-        return "class"
 
-    def _quotas(self, weighting: float) -> Ints:
-        """Groups of each class an epoch, in units of 2**-20.
+    def _quotas(self, ranks: int, classes: int) -> Ints:
+        """Groups of each class in an epoch of `ranks` ranks with `classes` classes a batch, in units of 2**-20.
 
         A class can be in a step once (on one rank, or on each in mode "sample"), so its quota is at
         most the number of steps; what is cut there goes to the other classes by weight.
         """
         groups = self._streams.groups_per_deal
         total = float(groups.sum())
-        weights = groups.astype(np.float64) ** weighting
-        ranks = self.world.size
-        limit = total / (self.classes_per_batch * (ranks if self.disjoint == "class" else 1))
+        weights = groups.astype(np.float64) ** self._options["class_weighting"]
+        mode = self._mode(ranks, classes)
+        limit = total / (classes * (ranks if mode == "class" else 1))
         quota = total * weights / weights.sum()
         while (over := quota > limit * (1 + 1e-12)).any():
             quota[over] = limit
             free = quota < limit
             rest = total - quota[~free].sum()
             quota[free] = rest * weights[free] / weights[free].sum()
-        if self.disjoint == "sample":
+        if mode == "sample":
             quota = np.maximum(quota, ranks)  # every rank needs every class
         return np.rint(quota * 2**_FRACTION).astype(np.int64)
 
-    def _window(self, epoch: int) -> tuple[Ints, Ints]:
+    def _window(self, epoch: int, quota: Ints) -> tuple[Ints, Ints]:
         """Where this epoch's groups begin in the stream of each class, and how many they are."""
-        begin = (epoch * self._quota + self._phase) >> _FRACTION
-        end = ((epoch + 1) * self._quota + self._phase) >> _FRACTION
+        begin = (epoch * quota + self._phase) >> _FRACTION
+        end = ((epoch + 1) * quota + self._phase) >> _FRACTION
         return begin, end - begin
 
-    def _make_plan(self, epoch: int) -> Ints:
-        first, count = self._window(epoch)
-        key = keyed(self.seed, 2, epoch)
-        if self.disjoint == "class":
-            owner = deal_weights(count, self.world.size, key=key)
-            loads = np.bincount(owner, count, minlength=self.world.size).astype(np.int64)
-            mine = np.flatnonzero(owner == self.world.rank)
-            groups = self._streams.take(mine, first[mine], count[mine])
-            most = int(count.max())
-        else:
-            groups = self._streams.take(np.arange(len(count)), first, count)
-            owner = deal(groups.code, self.world.size, key=key)
-            loads = np.bincount(owner, minlength=self.world.size)
-            mine = np.flatnonzero(owner == self.world.rank)
-            groups = Groups(code=groups.code[mine], rows=groups.rows[mine])
-            most = -(-int(count.max()) // self.world.size)
-        steps = max(-(-int(loads.max()) // self.classes_per_batch), most)
-        return self._steps(groups, steps, keyed(self.seed, 3, epoch, self.world.rank))
-
-    def _steps(self, groups: Groups, steps: int, key: int) -> Ints:
-        """Deal a rank's groups to `steps` batches of distinct classes; a short rank repeats groups of its own."""
-        code, rows = groups.code, groups.rows
-        extra = _top_up(code, steps, steps * self.classes_per_batch - len(code), keyed(key, 0))
-        self.repeats = len(extra)
-        chosen = np.concatenate([np.arange(len(code)), extra])
-        # Classes are laid out in a random order, or the same ones would never meet in a step.
-        suit = permutation(int(code.max()) + 1, keyed(key, 1))[code[chosen]]
-        order = chosen[shuffled(suit, mix(keyed(key, 2), chosen))]
-        step = deal(np.sort(suit), steps, key=keyed(key, 3))
-        seated = order[shuffled(step, mix(keyed(key, 4), np.arange(len(step))))]
-        return rows[seated].reshape(steps, self.batch_size)
-
-
-def _top_up(code: Ints, steps: int, short: int, key: int) -> Ints:
-    """Choose `short` groups to repeat, spread over the classes, so that none has more than `steps` groups."""
-    chosen: list[Ints] = []
-    have = np.bincount(code)
-    again = np.zeros_like(have)
-    by_class = shuffled(code, mix(key, np.arange(len(code))))
-    first = np.cumsum(have) - have
-    turn = 0
-    while short > 0:
-        room = np.flatnonzero((have > 0) & (have + again < steps))
-        lucky = room[permutation(len(room), keyed(key, turn))][:short]
-        chosen.append(by_class[first[lucky] + again[lucky] % have[lucky]])
-        again[lucky] += 1
-        short -= len(lucky)
-        turn += 1
-    return np.concatenate(chosen) if chosen else np.zeros(0, np.int64)
+    def _make_plan(self, epoch: int, past: tuple[Segment, ...]) -> _Plan:
+        classes = self.classes_per_batch
+        # The world that began an epoch has chosen its groups.
+        quota = self._quotas(past[0].ranks, past[0].classes) if past else self._quota
+        first, count = self._window(epoch, quota)
+        groups = Epoch(count, seed=self.seed, epoch=epoch)
+        for segment in past:
+            groups.advance(segment, self._mode(segment.ranks, segment.classes))
+        hand = groups.hand(self.world, classes, self.disjoint)
+        rows = self._streams.rows(hand.groups.reshape(-1), first, count)
+        steps = len(hand.groups)
+        return _Plan(epoch=epoch, past=past, rows=rows.reshape(steps, self.batch_size), repeats=int(hand.again.sum()))

@@ -237,14 +237,14 @@ def test_set_epoch_keeps_the_resumed_position_of_that_epoch_only() -> None:
 
 
 def test_a_state_of_another_order_is_refused() -> None:
-    """World size, seed, batch and data must be those of the saved run; the message names what differs."""
+    """Seed, samples per class, weighting and data must be those of the saved run; the message names what differs."""
     labels = [label for label in range(6) for _ in range(4)]
     data = manifest_of(labels).split("train")
-    saved = BalancedSampler(data, batch_size=4, samples_per_class=2, world=World(0, 2), seed=1).state_dict(1)
+    saved = BalancedSampler(data, batch_size=4, samples_per_class=2, seed=1).state_dict(1)
 
-    other = BalancedSampler(data, batch_size=8, samples_per_class=2, world=World(0, 1), seed=2)
+    other = BalancedSampler(data, batch_size=4, samples_per_class=1, class_weighting=0.5, seed=2)
 
-    with pytest.raises(ConfigError, match=r"seed was 1, is 2; world size was 2, is 1; batch_size was 4, is 8"):
+    with pytest.raises(ConfigError, match=r"seed was 1, is 2; samples_per_class was 2, is 1; class_weighting was 0.0"):
         other.load_state_dict(saved)
 
 
