@@ -6,13 +6,15 @@ epoch takes its window of every stream without knowing who took the ones before.
 """
 
 from dataclasses import dataclass
-from typing import final
+from typing import Final, final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from shards.deal import Ints, deal_tables, mix, shuffled, starts, within
 from shards.manifest import Selection
+
+_DEALT_AT_ONCE: Final = 2**16  # samples: temporary arrays stay in the CPU cache, and memory is that of the result
 
 
 @final
@@ -41,12 +43,23 @@ class GroupStreams:
         self._keys = mix(key, self.labels.astype(np.int64))
 
     def rows(self, groups: Ints, first: Ints, count: Ints) -> Ints:
-        """(n, K) rows of `groups`, numbers among those of an epoch: `count` of each class, from `first` on."""
-        code = np.repeat(np.arange(len(count)), count)[groups]
-        codes = np.flatnonzero(np.bincount(code))
-        lead = np.zeros_like(count)  # how many numbers before those of a class are not taken
-        lead[codes] = starts(count)[codes] - starts(count[codes])
-        return self.take(codes, first[codes], count[codes]).rows[groups - lead[code]]
+        """(n, K) rows of `groups`, numbers among those of an epoch: `count` of each class, from `first` on.
+
+        Some classes at a time, so that what is dealt and not taken is never much.
+        """
+        order = np.argsort(groups, kind="stable")
+        ordered, begin = groups[order], starts(count)
+        code = np.searchsorted(begin, ordered, side="right") - 1
+        codes = np.unique(code)
+        out = np.empty((len(groups), self.samples_per_class), np.int64)
+        dealt = np.cumsum(np.maximum(count * self.samples_per_class, self.sizes)[codes])
+        cuts = np.flatnonzero(np.diff(dealt // _DEALT_AT_ONCE)) + 1
+        for some in np.split(codes, cuts):
+            part = slice(*np.searchsorted(code, [some[0], some[-1] + 1]).tolist()) if len(some) else slice(0)
+            lead = begin[some] - starts(count[some])  # how many numbers before those of a class are not taken
+            place = ordered[part] - lead[np.searchsorted(some, code[part])]
+            out[order[part]] = self.take(some, first[some], count[some]).rows[place]
+        return out
 
     def take(self, codes: Ints, first: Ints, count: Ints) -> Groups:
         """Groups `first` to `first + count` (each count at least 1) of the streams of `codes`."""
