@@ -214,6 +214,7 @@ class FirstSteps:
         self._sampler = sampler
         self._steps = steps
         self.seed, self.world, self.batch_size = sampler.seed, sampler.world, sampler.batch_size
+        self.selection = sampler.selection
         self.epoch = self.step = 0
 
     def __len__(self) -> int:

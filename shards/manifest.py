@@ -92,6 +92,10 @@ class Manifest:
     def __len__(self) -> int:
         return self.table.num_rows
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Another process opens the dataset itself: a path is sent, not the rows."""
+        return type(self).open, (self.folder,)
+
     def __repr__(self) -> str:
         return (
             f"Manifest({str(self.folder)!r}: {len(self):,} samples, {len(self.classes):,} classes, "
@@ -160,6 +164,10 @@ class Manifest:
     def shard_path(self, row: int) -> Path:
         """The file that holds `row`."""
         return self.root / self.shard_names[self.shards[row]]
+
+    def describe(self, row: int) -> str:
+        """Where a sample is, for messages: file, row and id."""
+        return f"{self.shard_path(row)}: row {row} (id {self.id(row)!r})"
 
     def split(self, name: str) -> Selection:
         """The rows of one split; raises DataError naming the splits there are."""

@@ -1,35 +1,46 @@
 """Bytes of samples, straight into the caller's memory."""
 
+import logging
 import os
 import resource
 import threading
 from types import TracebackType
-from typing import Any, Final, Self, final
+from typing import Any, Final, Literal, Self, final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from shards.direct import DirectReads
 from shards.errors import DataError
 from shards.manifest import Manifest
 from shards.schema import storage_dtype
 
+_LOG: Final = logging.getLogger(__name__)
 _SPARE_FILES: Final = 256  # left for the rest of the process: libraries, logs, sockets
+
+
+IO = Literal["buffered", "direct"]
+_File = tuple[int, bool]  # descriptor, and whether it wants whole blocks
 
 
 @final
 class Reader:
     """Reads ranges of frames with `preadv`, which lets other threads run. Safe to share by threads.
 
+    io    "buffered": through the page cache. "direct": past it, where the file system can; says so where not
     Files are opened when first read and stay open until close() or the end of a `with` block. Where there are
     more files than a process may have open (samples in files of their own), each is opened for its read alone.
     """
 
-    def __init__(self, data: Manifest) -> None:
+    def __init__(self, data: Manifest, *, io: IO = "buffered") -> None:
         self._data = data
         self._frame_bytes = data.info.frame_bytes
-        self._files: list[int | None] = [None] * len(data.shard_names)
+        self._paths = [data.root / name for name in data.shard_names]
+        self._files: list[_File | None] = [None] * len(self._paths)
         self._opening = threading.Lock()
-        self._stay_open = _may_have_open(len(data.shard_names))
+        self._stay_open = _may_have_open(len(self._paths))
+        self._reads = DirectReads()
+        self.io: IO = io  # becomes "buffered" where a file system refuses
 
     def __enter__(self) -> Self:
         return self
@@ -44,7 +55,7 @@ class Reader:
         with self._opening:
             for shard, file in enumerate(self._files):
                 if file is not None:
-                    os.close(file)
+                    os.close(file[0])
                     self._files[shard] = None
 
     def read(self, row: int, start: int = 0, count: int | None = None) -> NDArray[Any]:
@@ -55,48 +66,64 @@ class Reader:
         self.read_into(row, start, count, out.reshape(-1).view(np.uint8).data)
         return out
 
-    def read_into(self, row: int, start: int, count: int, out: memoryview) -> None:
+    def read_into(self, row: int, start: int, count: int, out: memoryview) -> int:
         """Fill `out` (exactly count * frame_bytes bytes) with frames `start` to `start + count` of a sample.
 
-        Raises DataError, naming the shard and the sample, if the file ends early or cannot be read.
+        Returns the bytes asked of the kernel: those of `out`, and with "direct" the rest of the blocks at its
+        edges. Raises DataError, naming the shard and the sample, if the file ends early or cannot be read.
         """
         data = self._data
         if not 0 <= start <= start + count <= data.frames[row]:
-            raise DataError(f"{self._where(row)}: frames {start} to {start + count} of {data.frames[row]}")
-        offset = int(data.offsets[row]) + start * self._frame_bytes
-        done, size, file = 0, len(out), None
+            raise DataError(f"{data.describe(row)}: frames {start} to {start + count} of {data.frames[row]}")
+        return self.fill(int(data.shards[row]), int(data.offsets[row]) + start * self._frame_bytes, out, row)
+
+    def fill(self, shard: int, offset: int, out: memoryview, row: int) -> int:
+        """Like `read_into`, for who knows already where the bytes are; `row` is for the message."""
+        done, asked, size = 0, 0, len(out)
+        file = self._files[shard]
         try:
-            file = self._file(int(data.shards[row]))
+            if file is None:
+                file = self._file(shard)
             while done < size:
-                got = os.preadv(file, [out[done:] if done else out], offset + done)
+                rest, place = out[done:] if done else out, offset + done
+                descriptor, direct = file
+                if direct:
+                    got, took = self._reads.fill(descriptor, rest, place)
+                else:
+                    got, took = os.preadv(descriptor, [rest], place), size - done
                 if got == 0:
                     raise DataError(
-                        f"{self._where(row)}: the file ends at byte {offset + done}, the sample needs "
+                        f"{self._data.describe(row)}: the file ends at byte {place}, the sample needs "
                         f"{offset + size}: it is cut short; `make verify` lists what is damaged"
                     )
                 done += got
+                asked += took
         except OSError as error:
-            raise DataError(f"{self._where(row)}: cannot read bytes {offset} to {offset + size}: {error}") from error
+            where = f"bytes {offset} to {offset + size}"
+            raise DataError(f"{self._data.describe(row)}: cannot read {where}: {error}") from error
         finally:
             if not self._stay_open and file is not None:
-                os.close(file)
+                os.close(file[0])
+        return asked
 
-    def _file(self, shard: int) -> int:
+    def _file(self, shard: int) -> _File:
         if not self._stay_open:
             return self._open(shard)
-        file = self._files[shard]
-        if file is None:
-            with self._opening:
-                file = self._files[shard]
-                if file is None:
-                    file = self._files[shard] = self._open(shard)
+        with self._opening:
+            file = self._files[shard]
+            if file is None:
+                file = self._files[shard] = self._open(shard)
         return file
 
-    def _open(self, shard: int) -> int:
-        return os.open(self._data.root / self._data.shard_names[shard], os.O_RDONLY | os.O_CLOEXEC)
-
-    def _where(self, row: int) -> str:
-        return f"{self._data.shard_path(row)}: row {row} (id {self._data.id(row)!r})"
+    def _open(self, shard: int) -> _File:
+        path = self._paths[shard]
+        if self.io == "direct":
+            descriptor = self._reads.open(path)
+            if descriptor is not None:
+                return descriptor, True
+            self.io = "buffered"
+            _LOG.warning("%s: this file system has no O_DIRECT; reading through the page cache", path.parent)
+        return os.open(path, os.O_RDONLY | os.O_CLOEXEC), False
 
 
 def _may_have_open(count: int) -> bool:
