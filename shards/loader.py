@@ -119,6 +119,8 @@ class Loader:
         )  # fmt: skip
         if (threads != "auto" and threads < 1) or prefetch < 1 or timeout <= 0:
             raise ConfigError(f"threads {threads}, prefetch {prefetch}: must be at least 1; timeout {timeout}: above 0")
+        if on_corrupt == "substitute" and crop.count > 1:
+            raise ConfigError("several crops of a sample are an evaluation, where another must not take its place")
         self.data = data
         self.sampler = sampler
         self.crop = crop
@@ -197,150 +199,6 @@ class Loader:
             f"{self.io} reads: {epoch:,.1f} GB an epoch, {free:,.1f} GB of memory free",
         ]
 
-    def state_dict(self, step: int | None = None) -> dict[str, Any]:
-        """State after `step` batches of the current epoch."""
-        ...
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go to a saved position."""
-        ...
-
-
-@final
-@dataclass(frozen=True, kw_only=True)
-class Batch:
-    """One batch on the device; B is samples times crops of each.
-
-    features    (B, T, *frame_shape) in the storage dtype, zeros beyond each length
-    lengths     (B,) int64 frames that are data
-    labels      (B,) int64
-    rows        (B,) int64 on the CPU: positions in the manifest
-    """
-
-    features: Tensor
-    lengths: Tensor
-    labels: Tensor
-    rows: Tensor
-
-
-@final
-class Loader:
-    """Iterate over one epoch of a sampler; `len` is exact, and the order is the sampler's.
-
-    device          where batches arrive; on CUDA through pinned slots and a side stream
-    threads         readers, which is also the number of reads in flight. "auto": as many as help, found on
-                    the first batches
-    prefetch        batches read ahead
-    io              "buffered": through the page cache. "direct": past it (O_DIRECT), for data beyond memory.
-                    "auto": buffered while an epoch of all ranks fits in free memory
-    transform       called in the reading threads with the frames of a crop, (frames, *frame_shape), and a
-                    generator seeded by (seed, epoch, step, slot); gives back as many frames of the same type
-    on_corrupt      "raise", or "substitute": another sample of the class takes the place of one that cannot be
-                    read, the same one on every run. `substitutes` counts and names them
-    verify_reads    check the checksum of every sample that is read whole
-    timeout         seconds that a batch may take before its read counts as hanging
-    A batch that someone keeps is never overwritten: its slot comes back when nothing refers to it.
-    Threads and open files live while an iteration does, and end with it: at its end, on `break`, or on an error.
-    """
-
-    def __init__(
-        self,
-        data: Manifest,
-        sampler: Sampler,
-        *,
-        crop: Crop,
-        device: str | torch.device = "cpu",
-        threads: int | Literal["auto"] = 4,
-        prefetch: int = 4,
-        io: IO | Literal["auto"] = "auto",
-        transform: Transform | None = None,
-        on_corrupt: Literal["raise", "substitute"] = "raise",
-        verify_reads: bool = False,
-        timeout: float = 600.0,
-    ) -> None:
-        self._rebuild = partial(
-            Loader, data, sampler, crop=crop, device=device, threads=threads, prefetch=prefetch, io=io,
-            transform=transform, on_corrupt=on_corrupt, verify_reads=verify_reads, timeout=timeout,
-        )  # fmt: skip
-        if (threads != "auto" and threads < 1) or prefetch < 1 or timeout <= 0:
-            raise ConfigError(f"threads {threads}, prefetch {prefetch}: must be at least 1; timeout {timeout}: above 0")
-        self.data = data
-        self.sampler = sampler
-        self.crop = crop
-        self.wait_seconds = 0.0  # time the training thread waited for data, over all epochs
-        self.bytes_read = 0  # bytes asked of the kernel, over all epochs
-        self.substitutes = Substitutes(sampler.selection) if on_corrupt == "substitute" else None
-        self._tuner = ThreadTuner() if threads == "auto" else None
-        self._threads = self._tuner.threads if threads == "auto" and self._tuner else int(threads)
-        self._prefetch = prefetch
-        self._transform = transform
-        self._verify = verify_reads
-        self._timeout = timeout
-        self._transfer = transfer_to(torch.device(device))
-        self._frame_bytes = data.info.frame_bytes
-        self._dtype = storage_dtype(data.info.dtype)
-        self._handed_out = 0
-        longest = crop.longest(data.frames[sampler.selection.rows])
-        # One slot more than is read ahead: the batch in the caller's hands.
-        self._slot_bytes = max(1, sampler.batch_size * crop.count * longest * self._frame_bytes)
-        self._slots = prefetch + 1
-        free = memory_left(slots=self._slots, slot_bytes=self._slot_bytes, ranks=sampler.world.size)
-        self.io: IO = ("direct" if self._epoch_bytes() > free else "buffered") if io == "auto" else io
-        self._ring = Ring(self._slots, self._slot_bytes, self._transfer.prepare, self._transfer.forget)
-
-    def __len__(self) -> int:
-        return len(self.sampler)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """A loader sent to another process (spawn) is made anew there, at the place of its sampler."""
-        return (self._rebuild, ())
-
-    def __iter__(self) -> Iterator[Batch]:
-        first, self.sampler.step = self.sampler.step, 0
-        self._handed_out = first
-        epoch, steps, process = self.sampler.epoch, len(self.sampler), os.getpid()
-        ahead: deque[Work] = deque()
-        reader = Reader(self.data, io=self.io)
-        reading = Reading(
-            data=self.data,
-            reader=reader,
-            transfer=self._transfer,
-            transform=self._transform,
-            substitutes=self.substitutes,
-            verify=self._verify,
-        )
-        threads = ReaderThreads(self._threads, reading, patience=self._timeout)
-        try:
-            with threads:
-                for step in range(first, steps):
-                    for following in range(step + len(ahead), min(step + self._prefetch, steps)):
-                        memory = self._memory(wait=not ahead)
-                        if memory is None:
-                            break
-                        ahead.append(self._work(following, memory))
-                        threads.submit(ahead[-1])
-                        del memory  # the generator must not keep a slot from its ring
-                    self._handed_out = step + 1
-                    yield self._batch(ahead.popleft(), threads)
-                    if os.getpid() != process:
-                        raise RuntimeError("forked in mid-epoch: a child has no reading threads; iterate there anew")
-                    self._tune(threads)
-        finally:
-            self.io = reader.io
-            if not threads.hanging:  # a read that hangs must not find another file under its number
-                reader.close()
-        self.sampler.set_epoch(epoch + 1)
-        self._handed_out = 0
-
-    def describe(self) -> list[str]:
-        """What a person should know of this loader, in sentences with numbers."""
-        total = self._slots * self._slot_bytes
-        return [
-            f"{self._slots} batch buffers of {self._slot_bytes / 1e6:,.1f} MB, {total / 1e6:,.1f} MB a rank; "
-            f"{self._threads} reading threads{' to begin with' if self._tuner else ''}; {self.io} reads "
-            f"({self._epoch_bytes() / 1e9:,.1f} GB an epoch, {available_bytes() / 1e9:,.1f} GB of memory free)"
-        ]
-
     def state_dict(self) -> dict[str, Any]:
         """The sampler's state after the batches handed out so far."""
         return self.sampler.state_dict(self._handed_out)
@@ -391,9 +249,8 @@ class Loader:
         key, slot = self._random(step)
 
         def spans(row: int, place: int) -> tuple[int, int]:
-            sample, number = divmod(place, self.crop.count)
-            starts, taken = self.crop.spans(self.data.frames[[row]], key=key, slot=slot + sample)
-            return int(starts[number]), int(taken[number])
+            starts, taken = self.crop.spans(self.data.frames[[row]], key=key, slot=slot + place)
+            return int(starts[0]), int(taken[0])
 
         crops = Crops(
             rows=rows,

@@ -74,6 +74,7 @@ class Work:
 
     def __post_init__(self) -> None:
         crops = self.crops
+        self._planned = crops.rows.copy()
         self._left = len(crops.rows)
         self._memory = crops.features.reshape(-1).view(np.uint8).data
         self._row_bytes = len(self._memory) // max(1, self._left)
@@ -133,10 +134,9 @@ class Work:
         crops, count = self.crops, int(self.crops.counts[place])
         frames = crops.features[place, :count]
         if reading.verify and count == reading.data.frames[row]:
-            found, expected = (
-                xxhash.xxh3_64_intdigest(frames.reshape(-1).view(np.uint8)),
-                int(reading.data.checksums[row]),
-            )
+            at = place * self._row_bytes
+            found = xxhash.xxh3_64_intdigest(self._memory[at : at + frames.nbytes])
+            expected = int(reading.data.checksums[row])
             if found != expected:
                 raise DataError(
                     f"{reading.data.describe(row)}: checksum {found:016x}, the manifest says {expected:016x}: damaged; "
@@ -155,7 +155,7 @@ class Work:
         """Read another sample of the class into the place of a damaged one."""
         crops, substitutes = self.crops, reading.substitutes
         longest = crops.features.shape[1]
-        for other in substitutes.instead_of(row, crops.rows) if substitutes is not None else ():
+        for other in substitutes.instead_of(row, self._planned) if substitutes is not None else ():
             first, count = crops.spans(other, place)
             if count > longest:
                 continue
