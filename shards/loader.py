@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from shards.crop import Crop
-from shards.deal import Ints, keyed, mix
+from shards.deal import Ints, keyed
 from shards.errors import ConfigError, DataError
 from shards.manifest import Manifest, Selection
 from shards.memory import available_bytes, memory_left
@@ -166,7 +166,7 @@ class Loader:
             substitutes=self.substitutes,
             verify=self._verify,
         )
-        threads = ReaderThreads(self._threads, reading, patience=self._timeout)
+        threads = ReaderThreads(self._threads, reading, batches=self._prefetch, patience=self._timeout)
         try:
             with threads:
                 for step in range(first, steps):
@@ -258,7 +258,8 @@ class Loader:
             counts=counts,
             labels=self.data.labels[rows].astype(np.int64),
             features=memory[:nbytes].view(self._dtype).reshape(shape),
-            seeds=mix(keyed(key, 5), slot * self.crop.count + np.arange(len(rows))),
+            key=keyed(key, 5),
+            slot=slot * self.crop.count,
             spans=spans,
         )
         return Work(crops=crops)

@@ -11,7 +11,7 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
-from shards.deal import Ints
+from shards.deal import Ints, keyed
 from shards.errors import DataError
 from shards.manifest import Manifest
 from shards.reader import Reader
@@ -47,7 +47,7 @@ class Crops:
     """The crops of one batch: (B,) each but `memory`. Where a damaged sample is replaced, its entries change.
 
     features    (B, T, *frame_shape) over `memory`
-    seeds       (B,) uint64, of each crop's transform
+    key, slot   a transform's random bits are a function of `key` and its crop's slot, counted from `slot`
     spans       row, place -> first frame and count of the crop that another row would give there
     """
 
@@ -56,7 +56,8 @@ class Crops:
     counts: Ints
     labels: Ints
     features: NDArray[Any]
-    seeds: NDArray[np.uint64]
+    key: int
+    slot: int
     spans: Callable[[int, int], tuple[int, int]]
 
 
@@ -80,7 +81,7 @@ class Work:
         self._row_bytes = len(self._memory) // max(1, self._left)
 
     def tasks(self, threads: int) -> list[range]:
-        """Places of the batch, as they are given to the threads."""
+        """Places of the batch, cut for at least so many threads."""
         count = len(self.crops.rows)
         size = max(1, min(-(-count // threads), _TASK_BYTES // max(1, self._row_bytes)))
         return [range(begin, min(begin + size, count)) for begin in range(0, count, size)]
@@ -143,7 +144,7 @@ class Work:
                     "`make verify` lists what is, `make repair` writes it again"
                 )
         if reading.transform is not None:
-            changed = reading.transform(frames, np.random.default_rng(int(crops.seeds[place])))
+            changed = reading.transform(frames, np.random.default_rng(keyed(crops.key, crops.slot + place)))
             if changed.shape != frames.shape or changed.dtype != frames.dtype:
                 raise TypeError(
                     f"transform: made {changed.dtype}{list(changed.shape)} out of {frames.dtype}"
@@ -189,8 +190,9 @@ class ReaderThreads:
     A thread that hangs in a read when the block ends is given `patience` seconds, and then left behind.
     """
 
-    def __init__(self, count: int, reading: Reading, *, patience: float) -> None:
+    def __init__(self, count: int, reading: Reading, *, batches: int, patience: float) -> None:
         self._reading = reading
+        self._batches = batches  # that are read at a time, and so need not all be cut for all threads
         self.patience = patience
         self._tasks: queue.SimpleQueue[tuple[Work, range] | None] = queue.SimpleQueue()
         self._stopping = False
@@ -228,7 +230,7 @@ class ReaderThreads:
 
     def submit(self, work: Work) -> None:
         """Queue every part of a batch, behind those queued before."""
-        for places in work.tasks(self.count):
+        for places in work.tasks(-(-self.count // self._batches)):
             self._tasks.put((work, places))
 
     def reading_of(self, work: Work) -> list[int]:

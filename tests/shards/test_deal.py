@@ -113,3 +113,13 @@ def test_words_of_a_key_are_not_interchangeable() -> None:
 def test_no_cards_are_dealt_to_no_pile(piles: int) -> None:
     """An empty deal is empty."""
     assert deal(np.zeros(0, np.int64), piles, key=1).tolist() == []
+
+
+@given(words=st.lists(st.integers(-(2**63), 2**64 - 1), max_size=5))
+def test_a_key_is_its_words_mixed_one_after_the_other(words: list[int]) -> None:
+    """In Python's numbers as in numpy's."""
+    key = 0
+    for word in words:
+        key = int(mix(key, np.uint64(word % 2**64))[0])
+
+    assert keyed(*words) == key
