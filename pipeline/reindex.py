@@ -18,9 +18,9 @@ from pipeline.ledger import Entry, Ledger, locked
 from pipeline.progress import progress
 from pipeline.split import rank
 from shards.errors import ConfigError, DataError
-from shards.manifest import Manifest, info_of, read_dataset_json, write_manifest
+from shards.manifest import Manifest, read_dataset_json, write_manifest
 from shards.sample import Stored
-from shards.schema import SCHEMA, DatasetInfo
+from shards.schema import SCHEMA, DatasetInfo, info_of
 
 _CURE: Final = "delete damaged shards and run the build again, with the options that it had: it writes just these"
 _Shard = Sequence[tuple[Found, Stored]]

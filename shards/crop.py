@@ -1,14 +1,19 @@
-"""Which frames of each sample a batch takes."""
+"""Which frames of each sample a batch takes, and what changes them on their way."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, final
+from typing import Any, Literal, final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from shards.deal import Ints, mix
 from shards.errors import ConfigError
 
 Where = Literal["random", "centre", "even", "whole"]
+
+# Is given frames and random bits of its own, gives back as many frames of the same type.
+Transform = Callable[[NDArray[Any], np.random.Generator], NDArray[Any]]
 
 
 @final
@@ -57,3 +62,14 @@ class Crop:
     def longest(self, lengths: Ints) -> int:
         """Frames of the longest crop that samples of these lengths can give."""
         return int(lengths.max()) if self.frames is None else self.frames
+
+
+def transform_frames(transform: Transform, frames: NDArray[Any], *, key: int) -> None:
+    """Change `frames` in place, with random bits that are a function of `key`."""
+    changed = transform(frames, np.random.default_rng(key))
+    if changed.shape != frames.shape or changed.dtype != frames.dtype:
+        raise TypeError(
+            f"transform: made {changed.dtype}{list(changed.shape)} out of {frames.dtype}{list(frames.shape)}; it must "
+            "keep type and shape (a change of length is a matter of Crop)"
+        )
+    frames[...] = changed

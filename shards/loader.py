@@ -5,7 +5,6 @@ import os
 import time
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, Literal, Protocol, final
@@ -13,19 +12,18 @@ from typing import Any, Final, Literal, Protocol, final
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
-from shards.crop import Crop
+from shards.crop import Crop, Transform
 from shards.deal import Ints, keyed
 from shards.errors import ConfigError, DataError
 from shards.manifest import Manifest, Selection
 from shards.memory import available_bytes, memory_left
-from shards.readahead import Crops, ReaderThreads, Reading, Transform, Work
+from shards.readahead import Crops, ReaderThreads, Reading, Work
 from shards.reader import IO, Reader
 from shards.ring import Ring
 from shards.schema import storage_dtype
 from shards.substitute import Substitutes
-from shards.transfer import Sent, transfer_to
+from shards.transfer import Batch, Sent, transfer_to
 from shards.tuning import ThreadTuner
 from shards.world import World
 
@@ -59,23 +57,6 @@ class Sampler(Protocol):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go to a saved position."""
         ...
-
-
-@final
-@dataclass(frozen=True, kw_only=True)
-class Batch:
-    """One batch on the device; B is samples times crops of each.
-
-    features    (B, T, *frame_shape) in the storage dtype, zeros beyond each length
-    lengths     (B,) int64 frames that are data
-    labels      (B,) int64
-    rows        (B,) int64 on the CPU: positions in the manifest
-    """
-
-    features: Tensor
-    lengths: Tensor
-    labels: Tensor
-    rows: Tensor
 
 
 @final

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Final, Self, final
+from typing import TYPE_CHECKING, Any, Final, Self, final
 
 import numpy as np
 import pyarrow as pa
@@ -21,7 +21,11 @@ from numpy.typing import NDArray
 
 from shards.atomic import atomic_file
 from shards.errors import DataError
-from shards.schema import DATASET_FILE, MANIFEST_FILE, SCHEMA, VERSION, DatasetInfo, column_array, numbers
+from shards.schema import DATASET_FILE, MANIFEST_FILE, SCHEMA, VERSION, DatasetInfo, column_array, info_of, numbers
+
+if TYPE_CHECKING:  # they read through the manifest
+    from shards.crop import Crop, Transform
+    from shards.dataset import SampleDataset
 
 # What a sample *is*. Where it lies (shard, offset) is left out, so that the same samples in other
 # containers, or in shards of another size, are the same data.
@@ -63,7 +67,6 @@ class Manifest:
         self.info = info
         self.table = table
         self.fingerprint = fingerprint
-
         self.root = folder if info.root is None else Path(info.root)
 
     @classmethod
@@ -169,6 +172,12 @@ class Manifest:
         """Where a sample is, for messages: file, row and id."""
         return f"{self.shard_path(row)}: row {row} (id {self.id(row)!r})"
 
+    def dataset(self, crop: "Crop", *, seed: int = 0, transform: "Transform | None" = None) -> "SampleDataset":
+        """A map-style dataset of all rows, for a DataLoader of your own with our sampler."""
+        from shards.dataset import SampleDataset  # noqa: PLC0415 - as above
+
+        return SampleDataset(self, crop, seed=seed, transform=transform)
+
     def split(self, name: str) -> Selection:
         """The rows of one split; raises DataError naming the splits there are."""
         if name not in self.splits:
@@ -269,18 +278,6 @@ def read_dataset_json(folder: Path) -> dict[str, Any]:
     if written != _sealed(text):
         raise DataError(f"{path}: was changed by hand or damaged, its checksum is not that of its text; {CURE}")
     return raw
-
-
-def info_of(raw: Mapping[str, Any]) -> DatasetInfo:
-    """What `dataset.json` says of all samples."""
-    return DatasetInfo(
-        dtype=raw["dtype"],
-        frame_shape=tuple(raw["frame_shape"]),
-        classes=tuple(raw["classes"]),
-        container=raw["container"],
-        root=raw["root"],
-        options=raw["options"],
-    )
 
 
 def _sealed(text: str) -> bytes:

@@ -11,14 +11,13 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
+from shards.crop import Transform, transform_frames
 from shards.deal import Ints, keyed
 from shards.errors import DataError
 from shards.manifest import Manifest
 from shards.reader import Reader
 from shards.substitute import Substitutes
 from shards.transfer import Sent, Transfer, as_tensor
-
-Transform = Callable[[NDArray[Any], np.random.Generator], NDArray[Any]]
 
 _TASK_BYTES: Final = 1 << 20  # what a thread takes at a time: one large crop, or many small ones
 
@@ -144,13 +143,7 @@ class Work:
                     "`make verify` lists what is, `make repair` writes it again"
                 )
         if reading.transform is not None:
-            changed = reading.transform(frames, np.random.default_rng(keyed(crops.key, crops.slot + place)))
-            if changed.shape != frames.shape or changed.dtype != frames.dtype:
-                raise TypeError(
-                    f"transform: made {changed.dtype}{list(changed.shape)} out of {frames.dtype}"
-                    f"{list(frames.shape)}; it must keep type and shape (a change of length is a matter of Crop)"
-                )
-            frames[...] = changed
+            transform_frames(reading.transform, frames, key=keyed(crops.key, crops.slot + place))
 
     def _substitute(self, place: int, row: int, error: DataError, reading: Reading) -> int:
         """Read another sample of the class into the place of a damaged one."""

@@ -60,6 +60,7 @@ class BalancedSampler:
         self.seed = seed
         self.epoch = 0
         self.step = 0  # where the next iteration begins; not 0 only after load_state_dict
+        self._drawn = 0  # steps that the iteration under way has given, and those before it
         self._options = {"samples_per_class": samples_per_class, "class_weighting": class_weighting}
         if samples_per_class < 1 or batch_size % samples_per_class or batch_size < samples_per_class:
             raise ConfigError(
@@ -90,6 +91,7 @@ class BalancedSampler:
         """Yield the rows of each batch of this epoch, then advance to the next epoch."""
         first, self.step = self.step, 0
         for step in range(max(first, self._begin), len(self)):
+            self._drawn = step + 1
             yield self.batch(step).tolist()
         self.set_epoch(self.epoch + 1)
 
@@ -100,7 +102,7 @@ class BalancedSampler:
     def set_epoch(self, epoch: int) -> None:
         """Go to the beginning of `epoch`; the epoch that is current already keeps a resumed position."""
         if epoch != self.epoch:
-            self.epoch, self.step, self._past = epoch, 0, ()
+            self.epoch, self.step, self._drawn, self._past = epoch, 0, 0, ()
 
     def plan(self, epoch: int) -> Ints:
         """This rank's part of an epoch: (steps, B) int64 rows, each step P runs of K rows of one class."""
@@ -112,12 +114,13 @@ class BalancedSampler:
         return self._plan(self.epoch).repeats
 
     def state_dict(self, step: int | None = None) -> dict[str, Any]:
-        """State after `step` steps of this epoch, for `load_state_dict` of a sampler of the same samples.
+        """State after `step` steps of this epoch (by default those drawn by iterating over this sampler).
 
+        `load_state_dict` of any sampler of the same samples takes it.
         `segments` are [ranks, batch_size, steps] of every world that has had a part in the epoch.
         """
         k = self._options["samples_per_class"]
-        done = max(0, (self.step if step is None else step) - self._begin)
+        done = max(0, (self._drawn if step is None else step) - self._begin)
         now = Segment(ranks=self.world.size, classes=self.classes_per_batch, steps=done)
         return {
             "seed": self.seed,
@@ -150,7 +153,7 @@ class BalancedSampler:
         if past and (past[-1].ranks, past[-1].classes) == (self.world.size, self.classes_per_batch):
             done = past.pop().steps
         self.epoch, self._past = state["epoch"], tuple(past)
-        self.step = self._begin + done
+        self.step = self._drawn = self._begin + done
 
     def groups_per_epoch(self) -> NDArray[np.float64]:
         """How many groups of each class an epoch takes, on average over epochs, in label order."""

@@ -91,3 +91,15 @@ class DatasetInfo:
     def frame_bytes(self) -> int:
         """Bytes of one frame."""
         return storage_dtype(self.dtype).itemsize * math.prod(self.frame_shape)
+
+
+def info_of(raw: Mapping[str, Any]) -> DatasetInfo:
+    """What `dataset.json` says of all samples."""
+    return DatasetInfo(
+        dtype=raw["dtype"],
+        frame_shape=tuple(raw["frame_shape"]),
+        classes=tuple(raw["classes"]),
+        container=raw["container"],
+        root=raw["root"],
+        options=raw["options"],
+    )

@@ -1,13 +1,37 @@
 """From a batch in host memory to the device of the training."""
 
 from collections import deque
-from dataclasses import dataclass
-from typing import Any, Protocol, final
+from dataclasses import dataclass, replace
+from typing import Any, Final, Protocol, final
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+
+_ON_DEVICE: Final = ("features", "lengths", "labels")
+
+
+@final
+@dataclass(frozen=True, kw_only=True)
+class Batch:
+    """One batch on the device; B is samples times crops of each.
+
+    features    (B, T, *frame_shape) in the storage dtype, zeros beyond each length
+    lengths     (B,) int64 frames that are data
+    labels      (B,) int64
+    rows        (B,) int64 on the CPU: positions in the manifest
+    """
+
+    features: Tensor
+    lengths: Tensor
+    labels: Tensor
+    rows: Tensor
+
+    def to(self, device: str | torch.device, *, non_blocking: bool = False) -> "Batch":
+        """The batch on another device, as Lightning and Accelerate ask for it; `rows` stay where they are."""
+        moved = {name: getattr(self, name).to(device, non_blocking=non_blocking) for name in _ON_DEVICE}
+        return replace(self, **moved)
 
 
 @final

@@ -7,7 +7,7 @@ from typing import Any, final
 import torch
 from torch import Tensor, nn
 
-from shards.loader import Batch
+from shards.transfer import Batch
 from train.checkpoint import gather
 from train.config import TrainConfig, write_config
 from train.evaluate import Evaluation, evaluate, share_buffers

@@ -10,9 +10,10 @@ import pytest
 import torch
 
 from shards import BalancedSampler, ConfigError, Crop, DataError, EvaluationSampler, Manifest, World
-from shards.loader import Batch, Loader
+from shards.loader import Loader
 from shards.reader import Reader
 from shards.schema import DTYPES
+from shards.transfer import Batch
 from tests.support.datasets import write_dataset
 
 

@@ -14,7 +14,8 @@ import pytest
 import torch
 
 from shards import BalancedSampler, ConfigError, Crop, DataError, EvaluationSampler, Manifest, World
-from shards.loader import Batch, Loader
+from shards.loader import Loader
+from shards.transfer import Batch
 from shards.tuning import ThreadTuner
 from tests.support.datasets import write_dataset
 
