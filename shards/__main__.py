@@ -1,10 +1,10 @@
-"""`python -m shards bench`: what each rank's loader delivers."""
+"""`python -m shards ls | show | bench`: what a dataset holds, and how fast each rank's loader delivers it."""
 
 import json
 import sys
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from jsonargparse import ArgumentParser, set_parsing_settings
 from rich.console import Console
@@ -12,28 +12,47 @@ from rich.table import Table
 
 from shards.bench import BenchConfig, RankResult, run_bench
 from shards.commandline import exit_status, spelled
+from shards.show import ListConfig, ShowConfig, shard_table, show_lines
 
 
 def main(arguments: list[str]) -> int:
     """Run one command and return its exit status."""
     set_parsing_settings(docstring_parse_attribute_docstrings=True)
-    parser = ArgumentParser(prog="python -m shards", description="Measure the loader of a dataset.")
+    parser = ArgumentParser(prog="python -m shards", description="Look into a dataset, and measure its loader.")
+    commands = parser.add_subcommands()
+    listing = ArgumentParser(description="List the shards of a dataset.")
+    listing.add_class_arguments(ListConfig)
+    commands.add_subcommand("ls", listing, help="list the shards of a dataset")
+    showing = ArgumentParser(description="Show a sample of a dataset, or how well an epoch is mixed (--plan).")
+    showing.add_class_arguments(ShowConfig)
+    commands.add_subcommand("show", showing, help="show a sample, or with --plan the order of an epoch")
     bench = ArgumentParser(description="Throughput of each rank's loader, beside bare preadv of the same bytes.")
     bench.add_argument("--config", action="config", help="YAML file with these options")
     bench.add_class_arguments(BenchConfig)
     bench.add_argument("--json", type=Path | None, default=None, help="also write the figures to this file")
-    parser.add_subcommands().add_subcommand("bench", bench)
-    options = parser.parse_args(spelled(arguments)).bench.as_dict()
+    commands.add_subcommand("bench", bench, help="measure what each rank's loader delivers")
+    options = parser.parse_args(spelled(arguments)).as_dict()
+    command = options["subcommand"]
+    return exit_status(lambda: _COMMANDS[command](options[command]))
+
+
+def list_shards(options: dict[str, Any]) -> None:
+    """Print the table of shards."""
+    _console().print(shard_table(ListConfig(**options)))
+
+
+def show(options: dict[str, Any]) -> None:
+    """Print a sample or a plan."""
+    print("\n".join(show_lines(ShowConfig(**options))))
+
+
+def bench(options: dict[str, Any]) -> None:
+    """Measure, print, and write the figures to the `json` file if one is given."""
     options.pop("config")
     output: Path | None = options.pop("json")
-    return exit_status(lambda: run(options, output))
-
-
-def run(options: dict[str, Any], output: Path | None) -> None:
-    """Measure, print, and write the figures to `output` if one is given."""
     config = BenchConfig(**options)
     results = run_bench(config)
-    Console(width=None if sys.stdout.isatty() else 120).print(bench_table(config, results))
+    _console().print(bench_table(config, results))
     if output is not None:
         figures = {"config": asdict(config) | {"shards": str(config.shards)}, "ranks": [asdict(r) for r in results]}
         output.write_text(json.dumps(figures, indent=1))
@@ -70,6 +89,12 @@ def bench_table(config: BenchConfig, results: list[RankResult]) -> Table:
         table.add_row("all", f"{rates[0]:,.0f}", f"{rates[1]:.2f}", "", "", "", f"{ceiling:.2f}", "", f"{ratio:.2f}")
     return table
 
+
+def _console() -> Console:
+    return Console(width=None if sys.stdout.isatty() else 120)
+
+
+_COMMANDS: Final = {"ls": list_shards, "show": show, "bench": bench}
 
 if __name__ == "__main__":
     sys.exit(main(sys.argv[1:]))

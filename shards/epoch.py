@@ -3,16 +3,23 @@
 Groups are numbered class by class. Only numbers are dealt here: what a group holds, nobody needs to know.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, final
+from typing import Final, Literal, final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from shards.alike import near_in_length, sorted_by_length
 from shards.deal import Ints, deal, deal_weights, keyed, mix, permutation, shuffled
+from shards.window import deal_in_windows
 from shards.world import World
 
 Mode = Literal["class", "sample"]
+
+_ALIKE: Final = (
+    2  # times as many classes are in play as a batch has, when they are visited by length: 4 pad a tenth more
+)
 
 
 @final
@@ -35,10 +42,36 @@ class Hand:
 
 
 @final
-class Epoch:
-    """The groups of one epoch: `counts` (C,) of each class, each at least 1."""
+@dataclass(frozen=True, kw_only=True)
+class Lengths:
+    """Frames of a class's samples on average, (C,), and of the longest sample of given groups of the epoch."""
 
-    def __init__(self, counts: Ints, *, seed: int, epoch: int) -> None:
+    of_classes: NDArray[np.float64]
+    of_groups: Callable[[Ints], Ints]
+
+
+@final
+class Epoch:
+    """The groups of one epoch: `counts` (C,) of each class, each at least 1.
+
+    homes      (C,) where each class lies, from 0 on; with `window`, ranks are dealt these rather than classes
+    window     homes that a rank has in play; None: all
+    lengths    of what is grouped; None: length does not matter
+    """
+
+    def __init__(
+        self,
+        counts: Ints,
+        *,
+        seed: int,
+        epoch: int,
+        homes: Ints | None = None,
+        window: int | None = None,
+        lengths: Lengths | None = None,
+    ) -> None:
+        self._homes = np.arange(len(counts)) if homes is None or window is None else homes
+        self._window = window
+        self._lengths = lengths
         self._code = np.repeat(np.arange(len(counts)), counts)
         self._classes = len(counts)
         self._left = np.ones(len(self._code), np.bool_)
@@ -65,7 +98,7 @@ class Epoch:
         left = np.flatnonzero(self._left)
         count = np.bincount(self._code[left], minlength=self._classes)
         if mode == "class":
-            owner = deal_weights(count, world.size, key=key)
+            owner = deal_weights(np.bincount(self._homes, count).astype(np.int64), world.size, key=key)[self._homes]
             loads = np.bincount(owner, count, minlength=world.size).astype(np.int64)
             pool = np.flatnonzero(owner[self._code] == world.rank)
             own, most = np.flatnonzero(self._left[pool]), int(count.max())
@@ -77,11 +110,46 @@ class Epoch:
             most = -(-int(count.max()) // world.size)
         steps = max(-(-int(loads.max()) // classes), most)
         key = keyed(seed, 3, epoch, world.rank, *self._past)
-        seats, again = _seats(self._code[pool], own, (steps, classes), key)
-        return Hand(groups=pool[seats], again=again)
+        seats, again = _seats(self._code[pool], own, (steps, classes), key, self._visits(classes))
+        return self._alike(Hand(groups=pool[seats], again=again))
+
+    def _visits(self, classes: int) -> "_Visits | None":
+        """In what order all ranks go through the classes, if in any."""
+        seed, epoch = self._words
+        key = keyed(seed, 11, epoch, *self._past)
+        if self._window is not None:
+            order = permutation(int(self._homes.max()) + 1, key)
+            return _Visits(unit=order[self._homes], units=self._window)
+        if self._lengths is not None:
+            return _Visits(unit=near_in_length(self._lengths.of_classes, key), units=_ALIKE * classes)
+        return None
+
+    def _alike(self, hand: Hand) -> Hand:
+        """Groups of like length in each step, and steps of like length at the same time on all ranks."""
+        if self._lengths is None or not hand.groups.size:
+            return hand
+        seed, epoch = self._words
+        groups, again = hand.groups.reshape(-1), hand.again.reshape(-1)
+        length = self._lengths.of_groups(groups)
+        seat = sorted_by_length(self._code[groups], length, hand.groups.shape)
+        if self._window is None:
+            by_length = np.argsort(length[seat].max(axis=1), kind="stable")
+            seat = seat[by_length][permutation(len(seat), keyed(seed, 12, epoch, *self._past))]
+        return Hand(groups=groups[seat], again=again[seat])
 
 
-def _seats(code: Ints, own: Ints, shape: tuple[int, int], key: int) -> tuple[Ints, NDArray[np.bool_]]:
+@final
+@dataclass(frozen=True, kw_only=True)
+class _Visits:
+    """Classes are visited by ascending `unit` (C,), at least `units` of them at a time."""
+
+    unit: Ints
+    units: int
+
+
+def _seats(
+    code: Ints, own: Ints, shape: tuple[int, int], key: int, visits: _Visits | None
+) -> tuple[Ints, NDArray[np.bool_]]:
     """Deal the groups `own` to `shape` = (steps, P) places, distinct classes in each step; fill the rest.
 
     code    (n,) ascending, the class of each group that may fill a place
@@ -90,10 +158,14 @@ def _seats(code: Ints, own: Ints, shape: tuple[int, int], key: int) -> tuple[Int
     if not steps:
         return np.zeros(shape, np.int64), np.zeros(shape, np.bool_)
     chosen = np.concatenate([own, _top_up(code, own, shape, keyed(key, 0))])
-    # Classes are laid out in a random order, or the same ones would never meet in a step.
-    suit = permutation(int(code.max()) + 1, keyed(key, 1))[code[chosen]]
-    order = shuffled(suit, mix(keyed(key, 2), chosen))
-    step = deal(np.sort(suit), steps, key=keyed(key, 3))
+    if visits is None:
+        # Classes are laid out in a random order, or the same ones would never meet in a step.
+        suit = permutation(int(code.max()) + 1, keyed(key, 1))[code[chosen]]
+        order = shuffled(suit, mix(keyed(key, 2), chosen))
+        step = deal(np.sort(suit), steps, key=keyed(key, 3))
+    else:
+        order = shuffled(code[chosen], mix(keyed(key, 2), chosen))
+        step = deal_in_windows(code[chosen][order], visits.unit, shape, units=visits.units, key=keyed(key, 3))
     seated = order[shuffled(step, mix(keyed(key, 4), np.arange(len(step))))]
     return chosen[seated].reshape(shape), (seated >= len(own)).reshape(shape)
 

@@ -28,11 +28,23 @@ class Groups:
 
 @final
 class GroupStreams:
-    """The streams of all classes of a selection; a class is named by its `code`, a position in `labels`."""
+    """The streams of all classes of a selection; a class is named by its `code`, a position in `labels`.
 
-    def __init__(self, selection: Selection, samples_per_class: int, key: int) -> None:
+    bucket    groups are made of samples of like length: those of `bucket` groups, sorted by length, are dealt by
+              themselves. Items stay apart within these. None: length does not matter
+    """
+
+    def __init__(self, selection: Selection, samples_per_class: int, key: int, *, bucket: int | None = None) -> None:
         self.samples_per_class = samples_per_class
+        self._bucket = bucket
         order = np.lexsort((selection.items, selection.labels))
+        if bucket is not None:
+            frames = selection.data.frames[selection.rows]
+            order = np.lexsort((selection.rows, frames, selection.labels))
+            counts = np.unique_counts(selection.labels).counts
+            size = bucket * samples_per_class
+            piece = np.minimum(within(counts) // size, np.repeat(np.maximum(counts // size, 1) - 1, counts))
+            order = order[np.lexsort((selection.items[order], piece, selection.labels[order]))]
         self._rows = selection.rows[order]
         self._items = selection.items[order]
         self.labels: NDArray[np.int32]
@@ -68,19 +80,37 @@ class GroupStreams:
         table = np.repeat(np.arange(len(codes)), deals)
         number = (first // per_deal)[table] + within(deals)
         code, piles = codes[table], per_deal[table]
-        rows, pile_sizes = self._deal(code, piles, mix(self._keys[code], number))
+        key = mix(self._keys[code], number)
+        part, cards, part_piles, part_key = self._parts(code, key)
+        rows, pile_sizes = self._deal(part, cards, part_piles, part_key)
         # Position of each dealt group in its class's stream, and whether the window holds it.
-        stream = np.repeat(number * piles, piles) + within(piles)
+        place = within(piles)
+        if self._bucket is not None:  # or each deal would begin with its shortest
+            deal_of = np.repeat(np.arange(len(piles)), piles)
+            place[shuffled(deal_of, mix(~key[deal_of], place))] = within(piles)
+        stream = np.repeat(number * piles, piles) + place
         owner = np.repeat(table, piles)
         wanted = np.flatnonzero((stream >= first[owner]) & (stream < (first + count)[owner]))
-        return Groups(code=codes[owner[wanted]], rows=self._filled(rows, pile_sizes, piles, wanted))
+        wanted = wanted[np.lexsort((stream[wanted], owner[wanted]))] if self._bucket is not None else wanted
+        return Groups(code=codes[owner[wanted]], rows=self._filled(rows, pile_sizes, part_piles, wanted))
 
-    def _deal(self, code: Ints, piles: Ints, key: NDArray[np.uint64]) -> tuple[Ints, Ints]:
-        """Rows of one whole deal for each of `code`, group by group, and the size of each group."""
-        cards = self.sizes[code]
-        table = np.repeat(np.arange(len(code)), cards)
+    def _parts(self, code: Ints, key: NDArray[np.uint64]) -> tuple[Ints, Ints, Ints, NDArray[np.uint64]]:
+        """First sample in `_rows`, cards, piles and key of all that is dealt by itself: whole deals, or buckets."""
+        if self._bucket is None:
+            return self._first[code], self.sizes[code], self.groups_per_deal[code], key
+        size = self._bucket * self.samples_per_class
+        parts = np.maximum(self.sizes[code] // size, 1)
+        deal_of, number = np.repeat(np.arange(len(code)), parts), within(parts)
+        last = number == parts[deal_of] - 1
+        cards = np.where(last, self.sizes[code][deal_of] - number * size, size)
+        first = self._first[code][deal_of] + number * size
+        return first, cards, -(-cards // self.samples_per_class), mix(key[deal_of], number)
+
+    def _deal(self, first: Ints, cards: Ints, piles: Ints, key: NDArray[np.uint64]) -> tuple[Ints, Ints]:
+        """Rows of `cards` samples from `first` on, dealt to `piles`, group by group, and the size of each group."""
+        table = np.repeat(np.arange(len(cards)), cards)
         place = within(cards)
-        at = self._first[code][table] + place
+        at = first[table] + place
         # Items come in a random order, and samples in a random order within their item.
         begins = (place == 0) | (np.diff(self._items[at], prepend=-1) != 0)
         suit = np.cumsum(begins) - 1

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shards.deal import Ints, keyed, mix
-from shards.epoch import Epoch, Mode, Segment
+from shards.epoch import Epoch, Lengths, Mode, Segment
 from shards.errors import ConfigError
 from shards.groups import GroupStreams
 from shards.manifest import Selection
@@ -40,6 +40,10 @@ class BalancedSampler:
                          0: every class equally often; 1: every sample once an epoch
     disjoint             "class": every class is on one rank an epoch. "sample": the groups of every
                          class go to all ranks. "auto": the first that can fill batches
+    window               shards that a rank has in play at a time, or somewhat more where batches need it; shards
+                         rather than classes are dealt to ranks. For disks that seek, file systems that cache
+    bucket               samples of like length come together: groups are drawn among those of `bucket` groups that
+                         are neighbours in length, and steps are made of like groups, at the same time on all ranks
     The plan of an epoch depends on (selection, options, seed, epoch, world) and nothing else.
     """
 
@@ -53,6 +57,8 @@ class BalancedSampler:
         seed: int = 0,
         class_weighting: float = 0.0,
         disjoint: Disjoint = "auto",
+        window: int | None = None,
+        bucket: int | None = None,
     ) -> None:
         self.selection = selection
         self.batch_size = batch_size
@@ -61,7 +67,12 @@ class BalancedSampler:
         self.epoch = 0
         self.step = 0  # where the next iteration begins; not 0 only after load_state_dict
         self._drawn = 0  # steps that the iteration under way has given, and those before it
-        self._options = {"samples_per_class": samples_per_class, "class_weighting": class_weighting}
+        self._options: dict[str, Any] = {
+            "samples_per_class": samples_per_class,
+            "class_weighting": class_weighting,
+            "window": window,
+            "bucket": bucket,
+        }
         if samples_per_class < 1 or batch_size % samples_per_class or batch_size < samples_per_class:
             raise ConfigError(
                 f"batch_size {batch_size} is not a multiple of samples_per_class {samples_per_class}: "
@@ -69,10 +80,13 @@ class BalancedSampler:
                 f"{samples_per_class} = "
                 f"{max(1, batch_size // max(1, samples_per_class)) * samples_per_class}"
             )
+        if (window is not None and window < 1) or (bucket is not None and bucket < 1):
+            raise ConfigError(f"window {window}, bucket {bucket}: at least 1, or None for no such order")
         if not 0 <= class_weighting <= 1:
             raise ConfigError(f"class_weighting {class_weighting}: from 0 (classes alike) to 1 (samples alike)")
         self.classes_per_batch = batch_size // samples_per_class
-        self._streams = GroupStreams(selection, samples_per_class, keyed(seed, 0))
+        self._streams = GroupStreams(selection, samples_per_class, keyed(seed, 0), bucket=bucket)
+        self._homes = _homes(selection)
         self._disjoint: Disjoint = disjoint
         self.disjoint: Mode = self._mode(self.world.size, self.classes_per_batch)
         self._refuse_too_few_classes()
@@ -112,6 +126,12 @@ class BalancedSampler:
     def repeats(self) -> int:
         """Groups that fill a place once more in this rank's part of the current epoch."""
         return self._plan(self.epoch).repeats
+
+    @property
+    def padding(self) -> float:
+        """Share of a batch of whole samples, padded to its longest, that is padding: over this rank's epoch."""
+        frames = self.selection.data.frames[self.plan(self.epoch)]
+        return 1 - frames.sum() / max(1, frames.max(axis=1, initial=0).sum() * self.batch_size)
 
     def state_dict(self, step: int | None = None) -> dict[str, Any]:
         """State after `step` steps of this epoch (by default those drawn by iterating over this sampler).
@@ -171,6 +191,8 @@ class BalancedSampler:
         )
         share = self.repeats / max(1, places)
         lines = [order, f"{self.repeats:,} of this rank's {places:,} groups top it up ({share:.2%})"]
+        if self._options["bucket"] is not None:
+            lines.append(f"whole samples in batches of like length: {self.padding:.1%} of a batch is padding")
         small = int((sizes < k).sum())
         if small:
             lines.append(f"{small:,} classes have fewer than {k} samples: their samples repeat within a batch")
@@ -193,8 +215,15 @@ class BalancedSampler:
     def _mode(self, ranks: int, classes: int) -> Mode:
         """How `ranks` ranks share the samples when a batch has `classes` classes."""
         if self._disjoint == "auto":
-            return "class" if len(self._streams.sizes) // ranks >= classes else "sample"
+            return "class" if self._fewest_classes(ranks) >= classes else "sample"
         return self._disjoint
+
+    def _fewest_classes(self, ranks: int) -> int:
+        """Classes that a rank has for itself when it gets the poorest part."""
+        if self._options["window"] is None:
+            return len(self._homes) // ranks
+        of_home = np.sort(np.bincount(self._homes))
+        return int(of_home[: len(of_home) // ranks].sum())
 
     def _refuse_too_few_classes(self) -> None:
         classes, p, world = len(self._streams.sizes), self.classes_per_batch, self.world.size
@@ -203,9 +232,10 @@ class BalancedSampler:
                 f"{classes} classes in split {self.selection.name!r}, but a batch needs {p} distinct ones "
                 f"(batch_size / samples_per_class): lower batch_size to {classes} x samples_per_class or less"
             )
-        if self.disjoint == "class" and classes // world < p:
+        fewest = self._fewest_classes(world)
+        if self.disjoint == "class" and fewest < p:
             raise ConfigError(
-                f"{classes} classes over {world} ranks leave {classes // world} to a rank, but a batch needs {p}: "
+                f"{classes} classes over {world} ranks leave {fewest} to a rank, but a batch needs {p}: "
                 'use disjoint="sample" (ranks share classes, never groups) or smaller batches'
             )
 
@@ -230,7 +260,7 @@ class BalancedSampler:
             quota = np.maximum(quota, ranks)  # every rank needs every class
         return np.rint(quota * 2**_FRACTION).astype(np.int64)
 
-    def _window(self, epoch: int, quota: Ints) -> tuple[Ints, Ints]:
+    def _taken(self, epoch: int, quota: Ints) -> tuple[Ints, Ints]:
         """Where this epoch's groups begin in the stream of each class, and how many they are."""
         begin = (epoch * quota + self._phase) >> _FRACTION
         end = ((epoch + 1) * quota + self._phase) >> _FRACTION
@@ -240,11 +270,27 @@ class BalancedSampler:
         classes = self.classes_per_batch
         # The world that began an epoch has chosen its groups.
         quota = self._quotas(past[0].ranks, past[0].classes) if past else self._quota
-        first, count = self._window(epoch, quota)
-        groups = Epoch(count, seed=self.seed, epoch=epoch)
+        first, count = self._taken(epoch, quota)
+        lengths = None if self._options["bucket"] is None else self._lengths(first, count)
+        window = self._options["window"]
+        groups = Epoch(count, seed=self.seed, epoch=epoch, homes=self._homes, window=window, lengths=lengths)
         for segment in past:
             groups.advance(segment, self._mode(segment.ranks, segment.classes))
         hand = groups.hand(self.world, classes, self.disjoint)
         rows = self._streams.rows(hand.groups.reshape(-1), first, count)
         steps = len(hand.groups)
         return _Plan(epoch=epoch, past=past, rows=rows.reshape(steps, self.batch_size), repeats=int(hand.again.sum()))
+
+    def _lengths(self, first: Ints, count: Ints) -> Lengths:
+        frames, labels = self.selection.data.frames, self.selection.labels
+        mean = np.bincount(labels, frames[self.selection.rows]) / np.maximum(1, np.bincount(labels))
+        return Lengths(
+            of_classes=mean[self._streams.labels],
+            of_groups=lambda groups: frames[self._streams.rows(groups, first, count)].max(axis=1),
+        )
+
+
+def _homes(selection: Selection) -> Ints:
+    """Shard of each class's first sample, (C,), numbered from 0."""
+    first = np.unique(selection.labels, return_index=True)[1]
+    return np.unique(selection.data.shards[selection.rows[first]], return_inverse=True)[1]

@@ -19,7 +19,7 @@ CONFIG_FILE: Final = "config.yaml"
 # May change when a run goes on: they change neither the weights nor what they were made from.
 _FREE: Final = {
     *("epochs", "shards", "run_folder", "threads", "prefetch", "device", "cpu_threads", "eval_batch_size"),
-    *("log_every", "checkpoint_every", "timeout_s", "resume"),
+    *("log_every", "checkpoint_every", "timeout_s", "resume", "io", "verify_reads", "read_timeout_s"),
 }
 
 
@@ -50,8 +50,13 @@ class TrainConfig:
     """0: every class equally often; 1: every sample once an epoch; between: between"""
     disjoint: Literal["auto", "class", "sample"] = "auto"
     """what ranks never share in an epoch: classes, or groups of samples; auto: classes if they suffice"""
-    frames: int = 1000
-    """frames of a crop, or of the longest sample if that is less; shorter ones are padded with zeros"""
+    window: int | None = None
+    """shards that a rank has in play at a time, for storage that seeks; none: all"""
+    bucket: int | None = None
+    """samples of like length come together, drawn among those of so many groups; none: length does not matter"""
+    frames: int | None = 1000
+    """frames of a crop, or of the longest sample if that is less; shorter ones are padded with zeros; none: samples are
+    taken whole, padded to the longest of their batch"""
     train_split: str = "train"
     """split that is trained on"""
     seed: int = 0
@@ -89,10 +94,18 @@ class TrainConfig:
     eval_batch_size: int = 8
     """samples in one rank's evaluation batch"""
 
-    threads: int = 4
-    """reading threads of each rank"""
+    threads: int | Literal["auto"] = 4
+    """reading threads of each rank; auto: as many as help"""
     prefetch: int = 4
     """batches read ahead"""
+    io: Literal["auto", "buffered", "direct"] = "auto"
+    """through the page cache, or past it (O_DIRECT); auto: past it if an epoch does not fit in free memory"""
+    on_corrupt: Literal["raise", "substitute"] = "raise"
+    """substitute: another sample of the class takes the place of one that cannot be read, and is counted"""
+    verify_reads: bool = False
+    """check the checksum of every sample that is read whole"""
+    read_timeout_s: float = 600
+    """seconds that a batch may take before its read counts as hanging"""
     device: Device = "auto"
     """auto: GPUs if there are any"""
     cpu_threads: int | None = None
@@ -106,7 +119,8 @@ class TrainConfig:
 
     def __post_init__(self) -> None:
         for name in ("epochs", "frames", "base_batch", "eval_every", "eval_crops", "eval_batch_size", "log_every"):
-            if getattr(self, name) < 1:
+            value = getattr(self, name)
+            if value is not None and value < 1:
                 raise ConfigError(f"{name} {getattr(self, name)}: must be at least 1")
 
     def plain(self) -> dict[str, Any]:

@@ -19,11 +19,17 @@ METRICS_FILE: Final = "metrics.jsonl"
 @final
 @dataclass(frozen=True, kw_only=True)
 class Rate:
-    """What one rank did since the last reading. data_wait is the share of time it waited for its loader."""
+    """What one rank did since the last reading.
+
+    data_wait        share of time that it waited for its loader
+    gb_per_second    bytes asked of the kernel
+    substituted      samples that took the place of damaged ones, since the run was started
+    """
 
     samples_per_second: float
     data_wait: float
     gb_per_second: float
+    substituted: int
 
 
 @final
@@ -84,15 +90,21 @@ class Meter:
         loss, counted = self._loss.tolist()  # waits for the device, so that the time is the work's
         seconds = time.perf_counter() - self._began
         waited, nbytes = self._loader.wait_seconds - self._waited, self._loader.bytes_read - self._bytes
-        own = [loss, counted, self._samples, seconds, waited, nbytes]
+        substituted = 0 if self._loader.substitutes is None else self._loader.substitutes.count
+        own = [loss, counted, self._samples, seconds, waited, nbytes, substituted]
         own = torch.tensor(own, dtype=torch.float64, device=self._device)
         every = torch.stack(gather(own)).tolist()
         self.restart()
         return Reading(
             loss=sum(row[0] for row in every) / max(1, sum(row[1] for row in every)),
             ranks=[
-                Rate(samples_per_second=samples / spent, data_wait=waiting / spent, gb_per_second=read / spent / 1e9)
-                for _, _, samples, spent, waiting, read in every
+                Rate(
+                    samples_per_second=samples / spent,
+                    data_wait=waiting / spent,
+                    gb_per_second=read / spent / 1e9,
+                    substituted=int(bad),
+                )
+                for _, _, samples, spent, waiting, read, bad in every
             ],
         )
 

@@ -1,7 +1,7 @@
 """All that a run consists of, made from its config, and how it is saved and goes on."""
 
 from dataclasses import asdict
-from typing import Any, final
+from typing import Any, Literal, final
 
 import torch
 from torch import nn
@@ -156,10 +156,13 @@ class Run:
             seed=config.seed,
             class_weighting=config.class_weighting,
             disjoint=config.disjoint,
+            window=config.window,
+            bucket=config.bucket,
         )
-        for line in (repr(self.data), *sampler.describe()):
+        loader = self._loader(sampler, self._crop(), on_corrupt=config.on_corrupt)
+        for line in (repr(self.data), *sampler.describe(), *loader.describe()):
             self.display.say(line)
-        return self._loader(sampler, Crop(frames=self._frames()))
+        return loader
 
     def _evaluation_loader(self) -> Loader | None:
         config = self.config
@@ -172,13 +175,28 @@ class Run:
             return None
         selection = self.data.split(config.eval_split)
         sampler = EvaluationSampler(selection, batch_size=config.eval_batch_size, world=self.place.world)
-        return self._loader(sampler, Crop(frames=self._frames(), where="even", count=config.eval_crops))
+        crop = (
+            self._crop()
+            if config.frames is None
+            else Crop(frames=self._frames(), where="even", count=config.eval_crops)
+        )
+        return self._loader(sampler, crop)
+
+    def _crop(self) -> Crop:
+        return Crop(frames=None, where="whole") if self.config.frames is None else Crop(frames=self._frames())
 
     def _frames(self) -> int:
         """Frames of a crop: more than the longest sample has would be zeros in every batch."""
-        return min(self.config.frames, int(self.data.frames.max()))
+        longest = int(self.data.frames.max())
+        return min(self.config.frames or longest, longest)
 
-    def _loader(self, sampler: BalancedSampler | EvaluationSampler, crop: Crop) -> Loader:
+    def _loader(
+        self,
+        sampler: BalancedSampler | EvaluationSampler,
+        crop: Crop,
+        *,
+        on_corrupt: Literal["raise", "substitute"] = "raise",
+    ) -> Loader:
         return Loader(
             self.data,
             sampler,
@@ -186,6 +204,10 @@ class Run:
             device=self.place.device,
             threads=self.config.threads,
             prefetch=self.config.prefetch,
+            io=self.config.io,
+            on_corrupt=on_corrupt,
+            verify_reads=self.config.verify_reads,
+            timeout=self.config.read_timeout_s,
         )
 
     def _objective(self) -> Objective:

@@ -10,10 +10,19 @@ from tests.support.datasets import manifest_of
 from tests.support.elastic import Leg, MakeSampler, assert_restores
 
 
-def sampler_of(sizes: list[int], k: int, weighting: float = 0.0, seed: int = 0) -> tuple[MakeSampler, np.ndarray]:
+def sampler_of(
+    sizes: list[int],
+    k: int,
+    weighting: float = 0.0,
+    seed: int = 0,
+    window: int | None = None,
+    bucket: int | None = None,
+) -> tuple[MakeSampler, np.ndarray]:
     """How a rank makes its sampler of classes of these sizes, and the label of each row."""
     labels = np.repeat(np.arange(len(sizes)), sizes)
-    selection = manifest_of(labels.tolist()).split("train")
+    rows = range(len(labels))
+    data = manifest_of(labels.tolist(), shards=[row // 9 for row in rows], frames=[10 + row * 37 % 50 for row in rows])
+    selection = data.split("train")
 
     def make(world: World, classes: int) -> BalancedSampler:
         return BalancedSampler(
@@ -23,6 +32,8 @@ def sampler_of(sizes: list[int], k: int, weighting: float = 0.0, seed: int = 0) 
             world=world,
             seed=seed,
             class_weighting=weighting,
+            window=window,
+            bucket=bucket,
         )
 
     return make, labels
@@ -47,7 +58,14 @@ def test_any_sequence_of_worlds_and_batches_ends_the_same_epoch(data: st.DataObj
     """Ranks, batch size and cuts drawn freely, several times in one epoch; any sizes of classes."""
     sizes = data.draw(st.lists(st.integers(1, 14), min_size=2, max_size=12))
     k = data.draw(st.integers(1, 3))
-    make, labels = sampler_of(sizes, k, data.draw(st.sampled_from([0.0, 0.5, 1.0])), data.draw(st.integers(0, 99)))
+    make, labels = sampler_of(
+        sizes,
+        k,
+        data.draw(st.sampled_from([0.0, 0.5, 1.0])),
+        data.draw(st.integers(0, 99)),
+        data.draw(st.none() | st.integers(1, 3)),
+        data.draw(st.none() | st.integers(1, 3)),
+    )
     legs = [
         Leg(
             ranks=data.draw(st.integers(1, 8)),

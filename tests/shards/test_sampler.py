@@ -24,11 +24,19 @@ class Small:
     ranks: int
     weighting: float
     seed: int
+    window: int | None = None
+    bucket: int | None = None
 
     def samplers(self) -> list[BalancedSampler]:
         """One sampler a rank, as each process would make its own."""
         labels = np.repeat(np.arange(len(self.sizes)), self.sizes).tolist()
-        data = manifest_of(labels, [row // 2 for row in range(len(labels))])
+        rows = range(len(labels))
+        data = manifest_of(
+            labels,
+            [row // 2 for row in rows],
+            shards=[row // 9 for row in rows],  # a class may begin in the middle of one, and end in the next
+            frames=[10 + row * 37 % 50 for row in rows],
+        )
         return [
             BalancedSampler(
                 data.split("train"),
@@ -37,6 +45,8 @@ class Small:
                 world=World(rank, self.ranks),
                 seed=self.seed,
                 class_weighting=self.weighting,
+                window=self.window,
+                bucket=self.bucket,
             )
             for rank in range(self.ranks)
         ]
@@ -58,6 +68,8 @@ def small_worlds(draw: st.DrawFn) -> Small:
         ranks=draw(st.integers(1, 3)),
         weighting=draw(st.sampled_from([0.0, 0.3, 0.5, 1.0])),
         seed=draw(st.integers(0, 1000)),
+        window=draw(st.none() | st.integers(1, 4)),
+        bucket=draw(st.none() | st.integers(1, 4)),
     )
 
 
@@ -67,6 +79,10 @@ def every_small_world() -> list[Small]:
     return [
         Small(sizes=s, classes_per_batch=p, samples_per_class=k, ranks=w, weighting=a, seed=1)
         for s, k, w, a in product(sizes, (1, 2, 4), (1, 2, 3), (0.0, 1.0))
+        for p in {1, (len(s) + 1) // 2, len(s)}
+    ] + [
+        Small(sizes=s, classes_per_batch=p, samples_per_class=2, ranks=w, weighting=a, seed=1, window=n, bucket=b)
+        for s, w, a, n, b in product(sizes, (1, 2), (0.0, 1.0), (None, 1, 2), (None, 1, 3))
         for p in {1, (len(s) + 1) // 2, len(s)}
     ]
 

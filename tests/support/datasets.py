@@ -14,16 +14,25 @@ from shards.schema import SCHEMA, DatasetInfo, storage_dtype
 from shards.tar import TarWriter
 
 
-def manifest_of(labels: Sequence[int], items: Sequence[int] | None = None) -> Manifest:
-    """A manifest without files: one sample a label, all in split "train"; row i has `labels[i]`."""
+def manifest_of(
+    labels: Sequence[int],
+    items: Sequence[int] | None = None,
+    *,
+    shards: Sequence[int] | None = None,
+    frames: Sequence[int] | None = None,
+) -> Manifest:
+    """A manifest without files: one sample a label, all in split "train"; row i has `labels[i]`.
+
+    Lies in shard `shards[i]` and has `frames[i]` frames; one shard and 10 frames by default.
+    """
     count = len(labels)
     items = range(count) if items is None else items
     columns: dict[str, Any] = {
         "split": ["train"] * count,
-        "shard": ["train-00000.tar"] * count,
+        "shard": [f"train-{shard:05}.tar" for shard in shards or [0] * count],
         "offset": np.arange(count) * 4096,
         "nbytes": np.full(count, 40),
-        "frames": np.full(count, 10),
+        "frames": np.full(count, 10) if frames is None else frames,
         "label": labels,
         "class": [f"class {label}" for label in labels],
         "item": [f"item {item}" for item in items],

@@ -97,7 +97,9 @@ def interrupted(place: Place, folder: Path) -> tuple[Reading, Reading]:
 
 def test_tensorboard_has_the_rates_of_every_rank(tmp_path: Path) -> None:
     """Samples/s and data wait rank by rank, beside the loss of all."""
-    rates = [Rate(samples_per_second=10.0 * (rank + 1), data_wait=0.5, gb_per_second=1.0) for rank in range(2)]
+    rates = [
+        Rate(samples_per_second=10.0 * (rank + 1), data_wait=0.5, gb_per_second=1.0, substituted=0) for rank in range(2)
+    ]
     log = RunLog(tmp_path, first=True, step=0, position=0)
     log.write_reading(3, 0, Reading(loss=2.0, ranks=rates), lr=0.1)
     log.close()

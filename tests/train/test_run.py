@@ -221,3 +221,21 @@ def test_a_checkpoint_cut_short_is_refused_by_name(tmp_path: Path) -> None:
 
     with pytest.raises(DataError, match=r"latest.pt: not a readable checkpoint.*another RUN folder"):
         load_checkpoint(path)
+
+
+def test_whole_samples_in_buckets_with_a_damaged_one_among_them(tmp_path: Path) -> None:
+    """Every option of the loader at once: the run ends well, and the substitutes are counted in the metrics."""
+    data = write_dataset(tmp_path / "data", classes=8)
+    row = int(data.split("train").rows[3])
+    with data.shard_path(row).open("r+b") as file:
+        file.seek(int(data.offsets[row]))
+        file.write(b"\xff\xff\xff\x7f")
+
+    train_to_end(
+        *options(tmp_path / "data", tmp_path / "run", epochs=2, frames="null", bucket=2, window=1, threads="auto"),
+        *("--on-corrupt=substitute", "--verify-reads", "--class-weighting=1", "--io=direct"),
+    )
+
+    read = lines(tmp_path / "run", "train")[-1]
+    assert sum(rank["substituted"] for rank in read["ranks"]) >= 2, "it was met in every epoch"
+    assert len(lines(tmp_path / "run", "epoch")) == 2
