@@ -19,9 +19,9 @@ from rich.table import Table
 from torch.utils.data import DataLoader, Dataset
 
 from shards import BalancedSampler, Crop, Manifest
-from shards.bench import FirstSteps
 from shards.ceiling import Ceiling
 from shards.loader import Loader
+from shards.measure import FirstSteps
 
 
 class NpyFiles(Dataset[torch.Tensor]):

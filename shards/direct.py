@@ -26,6 +26,14 @@ class DirectReads:
         self._block = 0
         self._own = threading.local()
 
+    @classmethod
+    def possible(cls, path: Path) -> bool:
+        """Whether the file system of `path` reads with O_DIRECT."""
+        file = cls().open(path)
+        if file is not None:
+            os.close(file)
+        return file is not None
+
     def open(self, path: Path) -> int | None:
         """A descriptor for `fill`, or None where the file system knows no O_DIRECT; raises OSError."""
         try:
