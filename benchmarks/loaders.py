@@ -1,115 +1,193 @@
-"""The same crops through this loader, bare preadv, and DataLoader with np.load on the .npy files, in one run.
+"""The same crops through this loader, bare preadv, and other loaders in their own formats, in one run.
 
-    python benchmarks/loaders.py --shards data/shards --features features [--rounds 5] [--json FILE]
+    python benchmarks/loaders.py --features features --out /data/bench [--peers-python peers/bin/python]
+        [--samples 256] [--frames 10000] [--batch 32] [--threads 4] [--rounds 3] [--json FILE]
 
-Every side delivers the same batches: 32 crops of 10,000 frames of the same samples (the plan of the
-first epoch), page cache warm. Sides take turns within a round; a ratio is the median over rounds.
+Takes `--samples` of the `.npy` files in `--features`, writes them once in every format below `--out` (kept, so that a
+second run need not), and delivers all of them as batches of random crops in random order, page cache warm. Each side is
+a process of its own that waits while others take their turn; a ratio is the median over rounds. `--peers-python` is an
+interpreter with the other libraries (which pin other versions of shared packages); without it there are those of torch.
 """
 
 import argparse
+import csv
 import json
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-import torch
-from rich.console import Console
-from rich.table import Table
-from torch.utils.data import DataLoader, Dataset
+from peers import PEERS, Task
 
-from shards import BalancedSampler, Crop, Manifest
-from shards.ceiling import Ceiling
-from shards.loader import Loader
-from shards.measure import FirstSteps
+OURS = "headrace"
+BARE = "bare preadv"
 
 
-class NpyFiles(Dataset[torch.Tensor]):
-    """One np.load a sample and a slice: what scripts do today. `mmap` reads the crop alone."""
-
-    def __init__(self, crops: list[tuple[Path, int, int]], mode: str | None) -> None:
-        self.crops = crops
-        self.frames = max(count for _, _, count in crops)
-        self.mode = mode
-
-    def __len__(self) -> int:
-        return len(self.crops)
-
-    def __getitem__(self, position: int) -> torch.Tensor:
-        path, first, count = self.crops[position]
-        crop = np.load(path, mmap_mode=self.mode)[first : first + count]
-        if count == self.frames:
-            return torch.from_numpy(np.array(crop))
-        padded = np.zeros((self.frames, *crop.shape[1:]), crop.dtype)
-        padded[:count] = crop
-        return torch.from_numpy(padded)
+def shards_of(options: argparse.Namespace, files: list[Path]) -> Path:
+    """Our shards of these files, built once: sixteen classes, as the order does not matter here."""
+    folder = options.out / OURS
+    if (folder / "shards" / "dataset.json").exists():
+        return folder / "shards"
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / "index.csv").open("w", newline="") as file:
+        rows = csv.writer(file)
+        rows.writerow(["a_cls", "a_item", "a_id", "split"])
+        rows.writerows([[f"class {n % 16}", path.stem, path.stem, "train"] for n, path in enumerate(files)])
+    command = [sys.executable, "-m", "pipeline", "build", "--index", folder / "index.csv"]
+    command += ["--features", options.features, "--shards", folder / "shards", "--shard-mb", "256"]
+    subprocess.run([*map(str, command)], check=True, stdout=subprocess.DEVNULL)
+    return folder / "shards"
 
 
-def drain(batches: Loader | DataLoader[torch.Tensor]) -> None:
-    """Take every batch and touch it once."""
-    for batch in batches:
-        features = batch if isinstance(batch, torch.Tensor) else batch.features
-        features[:, 0].sum()
+def our_turns(options: argparse.Namespace, folder: Path) -> dict[str, Callable[[], int]]:
+    """One turn of this loader, and of bare reads of the same ranges."""
+    from shards import BalancedSampler, Crop, Manifest  # noqa: PLC0415
+    from shards.ceiling import Ceiling  # noqa: PLC0415
+    from shards.loader import Loader  # noqa: PLC0415
+    from shards.measure import FirstSteps  # noqa: PLC0415
 
-
-def sides(options: argparse.Namespace) -> tuple[dict[str, Callable[[], None]], int]:
-    """Name -> one turn; and the bytes of a turn."""
-    data = Manifest.open(options.shards)
-    sampler = BalancedSampler(data.split("train"), batch_size=32, samples_per_class=4)
-    steps = FirstSteps(sampler, options.steps)
-    loader = Loader(data, steps, crop=Crop(frames=options.frames), threads=options.threads)
+    data = Manifest.open(folder)
+    sampler = BalancedSampler(data.split("train"), batch_size=options.batch, samples_per_class=4, class_weighting=1.0)
+    steps = FirstSteps(sampler, options.samples // options.batch)
+    loader = Loader(data, steps, crop=Crop(frames=options.frames), threads=options.threads, io="buffered")
     reads = [read for step in range(len(steps)) for read in loader.byte_ranges(step)]
-    ceiling = Ceiling(reads, threads=options.threads, places=5 * 32)
-    rows = np.concatenate([steps.batch(step) for step in range(len(steps))])
-    frame = data.info.frame_bytes
-    crops = [
-        (options.features / f"{data.id(row)}.npy", int((offset - data.offsets[row]) // frame), nbytes // frame)
-        for row, (_, offset, nbytes) in zip(rows.tolist(), reads, strict=True)
-    ]
+    bare = Ceiling(reads, threads=options.threads, places=5 * options.batch)
 
-    def torch_loader(mode: str | None) -> Callable[[], None]:
-        loader = DataLoader(
-            NpyFiles(crops, mode), batch_size=32, num_workers=2, persistent_workers=True, prefetch_factor=4
-        )
-        return lambda: drain(loader)
+    def drain() -> int:
+        count = 0
+        for batch in loader:
+            batch.features[0, 0].sum()
+            count += len(batch.labels)
+        return count
 
-    return {
-        "headrace": lambda: drain(loader),
-        "bare preadv": lambda: ceiling.run() and None,
-        "DataLoader + np.load": torch_loader(None),
-        "DataLoader + np.load(mmap_mode='r')": torch_loader("r"),
-    }, sum(nbytes for _, _, nbytes in reads)
+    return {OURS: drain, BARE: lambda: bare.run().samples}
+
+
+def serve(turn: Callable[[], int]) -> None:
+    """Take a turn for every line of input; say seconds and samples."""
+    turn()  # the first one warms the page cache, threads and workers
+    print("ready", flush=True)
+    for _ in sys.stdin:
+        began = time.perf_counter()
+        samples = turn()
+        print(time.perf_counter() - began, samples, flush=True)
+
+
+class Side:
+    """A process that takes turns."""
+
+    def __init__(self, python: str, name: str, arguments: list[str]) -> None:
+        command = [python, __file__, "--side", name, *arguments]
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.rates: list[float] = []
+        while (line := self._line()) != "ready":
+            print(line, file=sys.stderr)
+
+    def turn(self) -> None:
+        """Samples a second of one turn more."""
+        if self.process.stdin is None:
+            raise RuntimeError("no pipe")
+        self.process.stdin.write("go\n")
+        self.process.stdin.flush()
+        seconds, samples = self._line().split()
+        self.rates.append(int(samples) / float(seconds))
+
+    def end(self) -> None:
+        """It has no more turns."""
+        if self.process.stdin is not None:
+            self.process.stdin.close()
+        self.process.wait(60)
+
+    def _line(self) -> str:
+        line = self.process.stdout.readline() if self.process.stdout is not None else ""
+        if not line:
+            raise RuntimeError(f"a side ended early, with status {self.process.wait()}")
+        return line.strip()
+
+
+def arguments() -> argparse.Namespace:
+    """Of the command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--features", type=Path, required=True)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--peers-python")
+    parser.add_argument("--only", nargs="*", help="names of some of the sides")
+    parser.add_argument("--samples", type=int, default=256)
+    parser.add_argument("--frames", type=int, default=10_000)
+    parser.add_argument("--batch", type=int, default=32)
+    parser.add_argument("--threads", type=int, default=4)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--side", help=argparse.SUPPRESS)
+    return parser.parse_args()
+
+
+def take_part(options: argparse.Namespace, files: list[Path]) -> None:
+    """Be one side, in its own process."""
+    if options.side in (OURS, BARE):
+        serve(our_turns(options, options.out / OURS / "shards")[options.side])
+        return
+    write, read = PEERS[options.side]
+    folder = options.out / write.__name__.removesuffix("_write")
+    task = Task(files=files, frames=options.frames, batch=options.batch, threads=options.threads, folder=folder)
+    if not (folder / "whole").exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        write(task)
+        (folder / "whole").touch()
+    serve(read(task))
+
+
+def chosen(options: argparse.Namespace) -> list[str]:
+    """Names of the sides that can take part."""
+    peers = [name for name in PEERS if options.peers_python or name.startswith("DataLoader")]
+    return [name for name in (OURS, BARE, *peers) if not options.only or name in options.only]
+
+
+def report(options: argparse.Namespace, rates: dict[str, list[float]], crop_bytes: int) -> None:
+    """Print one row a side."""
+    from rich.console import Console  # noqa: PLC0415 - the others' environment may not have it
+    from rich.table import Table  # noqa: PLC0415
+
+    ours = np.array(rates[OURS])
+    title = f"batches of {options.batch} x {options.frames:,} frames, {crop_bytes / 1e6:.2f} MB each, page cache warm"
+    table = Table(title=title)
+    for heading in ("loader", "samples/s", "GB/s", "headrace is"):
+        table.add_column(heading, justify="left" if heading == "loader" else "right")
+    figures = {}
+    for name, own in rates.items():
+        rate, ratio = float(np.median(own)), float(np.median(ours / np.array(own)))
+        figures[name] = {"samples_per_second": own, "headrace_is": ratio}
+        table.add_row(name, f"{rate:,.0f}", f"{rate * crop_bytes / 1e9:.2f}", f"{ratio:.2f} x")
+    Console(width=100).print(table)
+    if options.json:
+        options.json.write_text(json.dumps(figures, indent=1))
 
 
 def main() -> None:
-    """Print one row a side."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--shards", type=Path, required=True)
-    parser.add_argument("--features", type=Path, required=True)
-    parser.add_argument("--frames", type=int, default=10_000)
-    parser.add_argument("--threads", type=int, default=4)
-    parser.add_argument("--steps", type=int, default=20)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--json", type=Path)
-    options = parser.parse_args()
-    turns, nbytes = sides(options)
-    rates: dict[str, list[float]] = {name: [] for name in turns}
-    for number in range(options.rounds + 1):
-        for name, turn in turns.items():
-            began = time.perf_counter()
-            turn()
-            if number:  # the first round warms the page cache, threads and workers
-                rates[name].append(nbytes / (time.perf_counter() - began) / 1e9)
-    table = Table(title=f"batches of 32 x {options.frames:,} frames, {nbytes / 1e9:.1f} GB a turn, page cache warm")
-    for heading in ("loader", "GB/s", "headrace is"):
-        table.add_column(heading, justify="left" if heading == "loader" else "right")
-    ours = np.array(rates["headrace"])
-    ratios = {name: float(np.median(ours / np.array(rate))) for name, rate in rates.items()}
-    for name, rate in rates.items():
-        table.add_row(name, f"{np.median(rate):.2f}", f"{ratios[name]:.2f} x")
-    Console(width=100).print(table)
-    if options.json:
-        options.json.write_text(json.dumps({"rates_gb_per_second": rates, "headrace_over": ratios}, indent=1))
+    """Let the sides take turns."""
+    options = arguments()
+    files = sorted(options.features.rglob("*.npy"))[: options.samples]
+    if options.side is not None:
+        take_part(options, files)
+        return
+    shards_of(options, files)
+    sides = {}
+    for name in chosen(options):
+        python = sys.executable if name in (OURS, BARE) or not options.peers_python else options.peers_python
+        print(f"starting {name}", file=sys.stderr)
+        try:
+            sides[name] = Side(python, name, sys.argv[1:])
+        except RuntimeError as error:
+            print(f"{name}: {error}", file=sys.stderr)
+    for _ in range(options.rounds):
+        for side in sides.values():
+            side.turn()
+    for side in sides.values():
+        side.end()
+    first = np.load(files[0], mmap_mode="r")
+    report(options, {name: side.rates for name, side in sides.items()}, options.frames * first[0].nbytes)
 
 
 if __name__ == "__main__":
