@@ -65,13 +65,13 @@ def our_turns(options: argparse.Namespace, folder: Path) -> dict[str, Callable[[
     return {OURS: drain, BARE: lambda: bare.run().samples}
 
 
-def serve(turn: Callable[[], int]) -> None:
+def serve(turn: Callable[[], int], passes: int) -> None:
     """Take a turn for every line of input; say seconds and samples."""
     turn()  # the first one warms the page cache, threads and workers
     print("ready", flush=True)
     for _ in sys.stdin:
         began = time.perf_counter()
-        samples = turn()
+        samples = sum(turn() for _ in range(passes))
         print(time.perf_counter() - began, samples, flush=True)
 
 
@@ -118,6 +118,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--frames", type=int, default=10_000)
     parser.add_argument("--batch", type=int, default=32)
     parser.add_argument("--threads", type=int, default=4)
+    parser.add_argument("--passes", type=int, default=5, help="over all samples, in one turn")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--json", type=Path)
     parser.add_argument("--side", help=argparse.SUPPRESS)
@@ -127,7 +128,7 @@ def arguments() -> argparse.Namespace:
 def take_part(options: argparse.Namespace, files: list[Path]) -> None:
     """Be one side, in its own process."""
     if options.side in (OURS, BARE):
-        serve(our_turns(options, options.out / OURS / "shards")[options.side])
+        serve(our_turns(options, options.out / OURS / "shards")[options.side], options.passes)
         return
     write, read = PEERS[options.side]
     folder = options.out / write.__name__.removesuffix("_write")
@@ -136,7 +137,7 @@ def take_part(options: argparse.Namespace, files: list[Path]) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         write(task)
         (folder / "whole").touch()
-    serve(read(task))
+    serve(read(task), options.passes)
 
 
 def chosen(options: argparse.Namespace) -> list[str]:
