@@ -1,6 +1,7 @@
 """Batches are what the plan and the crop say, whoever reads them and however fast."""
 
 import gc
+import json
 import os
 import threading
 from pathlib import Path
@@ -254,3 +255,39 @@ def test_on_cuda_slots_are_page_locked(data: Manifest) -> None:
         for batch in loader:
             assert batch.features.is_cuda
     assert loader._ring.slots == 3
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+def test_on_cuda_nothing_is_page_locked_after_the_first_epoch(data: Manifest) -> None:
+    """CudaHostAlloc would stall the device: torch's own count of it stands still while epochs go by."""
+    loader = Loader(data, balanced(data), crop=Crop(frames=10), device="cuda", prefetch=2)
+    list(loader)
+    before = torch.cuda.host_memory_stats().get("num_host_alloc", 0)
+    for _ in range(3):
+        for batch in loader:
+            batch.features.sum()
+    torch.cuda.synchronize()
+
+    assert torch.cuda.host_memory_stats().get("num_host_alloc", 0) == before
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+def test_on_cuda_copies_run_beside_the_computation(tmp_path: Path) -> None:
+    """In a trace, copies to the device are on another stream than the kernels, from pinned memory."""
+    data = write_dataset(tmp_path, classes=6, frames=(2000, 2000), frame_shape=(128,))
+    loader = Loader(data, balanced(data), crop=Crop(frames=1000), device="cuda")
+    weight = torch.randn(128, 128, device="cuda")
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as trace:
+        for batch in loader:
+            (batch.features @ weight).sum()
+        torch.cuda.synchronize()
+    trace.export_chrome_trace(str(tmp_path / "trace.json"))
+    events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
+    copies = {e["args"]["stream"] for e in events if e.get("name", "") == "Memcpy HtoD (Pinned -> Device)"}
+    kernels = {e["args"]["stream"] for e in events if e.get("cat") == "kernel"}
+
+    assert copies
+    assert kernels
+    assert not copies & kernels
