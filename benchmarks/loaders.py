@@ -5,13 +5,16 @@
 
 Takes `--samples` of the `.npy` files in `--features`, writes them once in every format below `--out` (kept, so that a
 second run need not), and delivers all of them as batches of random crops in random order, page cache warm. Each side is
-a process of its own that waits while others take their turn; a ratio is the median over rounds. `--peers-python` is an
-interpreter with the other libraries (which pin other versions of shared packages); without it there are those of torch.
+a process of its own, stopped with its workers while others take their turn; a ratio is the median over rounds.
+`--peers-python` is an interpreter with the other libraries (which pin other versions of shared packages); without it there
+are those of torch.
 """
 
 import argparse
 import csv
 import json
+import os
+import signal
 import subprocess
 import sys
 import time
@@ -80,25 +83,36 @@ class Side:
 
     def __init__(self, python: str, name: str, arguments: list[str]) -> None:
         command = [python, __file__, "--side", name, *arguments]
-        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True
+        )
         self.rates: list[float] = []
         while (line := self._line()) != "ready":
             print(line, file=sys.stderr)
+        self._signal(signal.SIGSTOP)
 
     def turn(self) -> None:
         """Samples a second of one turn more."""
         if self.process.stdin is None:
             raise RuntimeError("no pipe")
+        self._signal(signal.SIGCONT)
+        time.sleep(0.5)
         self.process.stdin.write("go\n")
         self.process.stdin.flush()
         seconds, samples = self._line().split()
+        self._signal(signal.SIGSTOP)
         self.rates.append(int(samples) / float(seconds))
 
     def end(self) -> None:
         """It has no more turns."""
+        self._signal(signal.SIGCONT)
         if self.process.stdin is not None:
             self.process.stdin.close()
         self.process.wait(60)
+
+    def _signal(self, number: int) -> None:
+        """Stop, or let go on, this side with all its workers: some are never idle."""
+        os.killpg(self.process.pid, number)
 
     def _line(self) -> str:
         line = self.process.stdout.readline() if self.process.stdout is not None else ""
