@@ -6,8 +6,8 @@
 Takes `--samples` of the `.npy` files in `--features`, writes them once in every format below `--out` (kept, so that a
 second run need not), and delivers all of them as batches of random crops in random order, page cache warm. Each side is
 a process of its own, stopped with its workers while others take their turn; a ratio is the median over rounds.
-`--peers-python` is an interpreter with the other libraries (which pin other versions of shared packages); without it there
-are those of torch.
+`--peers-python` is an interpreter with the other libraries (which pin other versions of shared packages); without it
+there are those of torch.
 """
 
 import argparse
@@ -70,9 +70,9 @@ def our_turns(options: argparse.Namespace, folder: Path) -> dict[str, Callable[[
 
 def serve(turn: Callable[[], int], passes: int) -> None:
     """Take a turn for every line of input; say seconds and samples."""
-    turn()  # the first one warms the page cache, threads and workers
     print("ready", flush=True)
     for _ in sys.stdin:
+        turn()  # warms the page cache, from which others may have pushed this side's files, and the workers
         began = time.perf_counter()
         samples = sum(turn() for _ in range(passes))
         print(time.perf_counter() - began, samples, flush=True)
@@ -132,7 +132,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--frames", type=int, default=10_000)
     parser.add_argument("--batch", type=int, default=32)
     parser.add_argument("--threads", type=int, default=4)
-    parser.add_argument("--passes", type=int, default=5, help="over all samples, in one turn")
+    parser.add_argument("--passes", type=int, default=3, help="over all samples, in one turn")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--json", type=Path)
     parser.add_argument("--side", help=argparse.SUPPRESS)
