@@ -3,9 +3,10 @@
     python benchmarks/loaders.py --features features --out /data/bench [--peers-python peers/bin/python]
         [--samples 256] [--frames 10000] [--batch 32] [--threads 4] [--rounds 3] [--json FILE]
 
-Takes `--samples` of the `.npy` files in `--features`, writes them once in every format below `--out` (kept, so that a
-second run need not), and delivers all of them as batches of random crops in random order, page cache warm. Each side is
-a process of its own, stopped with its workers while others take their turn; a ratio is the median over rounds.
+Takes `--samples` of the `.npy` files in `--features` (random numbers if there is no such folder), writes them once in
+every format below `--out` (kept, so that a second run need not), and delivers all of them as batches of random crops in
+random order, page cache warm. Each side is a process of its own, stopped with its workers while others take their turn;
+a ratio is the median over rounds.
 `--peers-python` is an interpreter with the other libraries (which pin other versions of shared packages); without it
 there are those of torch.
 """
@@ -26,6 +27,14 @@ from peers import PEERS, Task
 
 OURS = "headrace"
 BARE = "bare preadv"
+
+
+def random_samples(options: argparse.Namespace) -> None:
+    """Files of random numbers where there are none: `--samples` of `--frames` frames."""
+    options.features.mkdir(parents=True)
+    rng = np.random.default_rng(0)
+    for number in range(options.samples):
+        np.save(options.features / f"{number:07d}.npy", rng.standard_normal((options.frames, 128), np.float32))
 
 
 def shards_of(options: argparse.Namespace, files: list[Path]) -> Path:
@@ -183,6 +192,8 @@ def report(options: argparse.Namespace, rates: dict[str, list[float]], crop_byte
 def main() -> None:
     """Let the sides take turns."""
     options = arguments()
+    if not options.features.exists():
+        random_samples(options)
     files = sorted(options.features.rglob("*.npy"))[: options.samples]
     if options.side is not None:
         take_part(options, files)

@@ -28,6 +28,7 @@ from shards.tuning import ThreadTuner
 from shards.world import World
 
 _LOG: Final = logging.getLogger(__name__)
+_AHEAD_BYTES: Final = 256 << 20  # of batches: enough for any step to find one ready; more are memory that waits
 
 
 class Sampler(Protocol):
@@ -66,7 +67,7 @@ class Loader:
     device          where batches arrive; on CUDA through pinned slots and a side stream
     threads         readers, which is also the number of reads in flight. "auto": as many as help, found on
                     the first batches
-    prefetch        batches read ahead
+    prefetch        batches read ahead. "auto": as many as 256 MB hold, from 2 to 16
     io              "buffered": through the page cache. "direct": past it (O_DIRECT), for data beyond memory.
                     "auto": buffered while an epoch of all ranks fits in free memory
     transform       called in the reading threads with the frames of a crop, (frames, *frame_shape), and a
@@ -87,7 +88,7 @@ class Loader:
         crop: Crop,
         device: str | torch.device = "cpu",
         threads: int | Literal["auto"] = 4,
-        prefetch: int = 4,
+        prefetch: int | Literal["auto"] = "auto",
         io: IO | Literal["auto"] = "auto",
         transform: Transform | None = None,
         on_corrupt: Literal["raise", "substitute"] = "raise",
@@ -98,7 +99,7 @@ class Loader:
             Loader, data, sampler, crop=crop, device=device, threads=threads, prefetch=prefetch, io=io,
             transform=transform, on_corrupt=on_corrupt, verify_reads=verify_reads, timeout=timeout,
         )  # fmt: skip
-        if (threads != "auto" and threads < 1) or prefetch < 1 or timeout <= 0:
+        if (threads != "auto" and threads < 1) or (prefetch != "auto" and prefetch < 1) or timeout <= 0:
             raise ConfigError(f"threads {threads}, prefetch {prefetch}: must be at least 1; timeout {timeout}: above 0")
         if on_corrupt == "substitute" and crop.count > 1:
             raise ConfigError("several crops of a sample are an evaluation, where another must not take its place")
@@ -110,7 +111,6 @@ class Loader:
         self.substitutes = Substitutes(sampler.selection) if on_corrupt == "substitute" else None
         self._tuner = ThreadTuner() if threads == "auto" else None
         self._threads = self._tuner.threads if threads == "auto" and self._tuner else int(threads)
-        self._prefetch = prefetch
         self._transform = transform
         self._verify = verify_reads
         self._timeout = timeout
@@ -119,12 +119,12 @@ class Loader:
         self._dtype = storage_dtype(data.info.dtype)
         self._handed_out = 0
         longest = crop.longest(data.frames[sampler.selection.rows])
-        # One slot more than is read ahead: the batch in the caller's hands.
         self._slot_bytes = max(1, sampler.batch_size * crop.count * longest * self._frame_bytes)
-        self._slots = prefetch + 1
-        free = memory_left(slots=self._slots, slot_bytes=self._slot_bytes, ranks=sampler.world.size)
+        self._prefetch = min(max(_AHEAD_BYTES // self._slot_bytes, 2), 16) if prefetch == "auto" else prefetch
+        self.slots = self._prefetch + 1  # and the batch in the caller's hands
+        free = memory_left(slots=self.slots, slot_bytes=self._slot_bytes, ranks=sampler.world.size)
         self.io: IO = ("direct" if self._epoch_bytes() > free else "buffered") if io == "auto" else io
-        self._ring = Ring(self._slots, self._slot_bytes, self._transfer.prepare, self._transfer.forget)
+        self._ring = Ring(self.slots, self._slot_bytes, self._transfer.prepare, self._transfer.forget)
 
     def __len__(self) -> int:
         return len(self.sampler)
@@ -172,11 +172,11 @@ class Loader:
 
     def describe(self) -> list[str]:
         """What a person should know of this loader, in sentences with numbers."""
-        slot, total = self._slot_bytes / 1e6, self._slots * self._slot_bytes / 1e6
+        slot, total = self._slot_bytes / 1e6, self.slots * self._slot_bytes / 1e6
         threads = f"{self._threads} reading threads{' to begin with' if self._tuner else ''}"
         epoch, free = self._epoch_bytes() / 1e9, available_bytes() / 1e9
         return [
-            f"{self._slots} batch buffers of {slot:,.1f} MB, {total:,.1f} MB a rank; {threads}",
+            f"{self.slots} batch buffers of {slot:,.1f} MB, {total:,.1f} MB a rank; {threads}",
             f"{self.io} reads: {epoch:,.1f} GB an epoch, {free:,.1f} GB of memory free",
         ]
 

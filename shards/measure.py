@@ -45,8 +45,8 @@ class BenchConfig:
     """frames of each crop, or of the longest sample if that is less; a shorter one is taken whole"""
     threads: int = 4
     """reading threads of each rank, for the loader and for the ceiling"""
-    prefetch: int = 4
-    """batches read ahead"""
+    prefetch: int | Literal["auto"] = "auto"
+    """batches read ahead; auto: as many as 256 MB hold, from 2 to 16"""
     steps: int = 20
     """batches of each rank in one round"""
     rounds: int = 5
@@ -125,7 +125,7 @@ def measure_rank(config: BenchConfig, world: World, meet: Callable[[], object]) 
     reads = [read for step in range(config.steps) for read in loader.byte_ranges(step)]
 
     def bare(threads: int, *, direct: bool) -> Ceiling:
-        return Ceiling(reads, threads=threads, places=(config.prefetch + 1) * config.batch_size, direct=direct)
+        return Ceiling(reads, threads=threads, places=loader.slots * config.batch_size, direct=direct)
 
     direct = loader.io == "direct"
     work, nbytes = _work_of(config), sum(nbytes for _, _, nbytes in reads)

@@ -124,7 +124,7 @@ class Work:
             except DataError as error:
                 if reading.substitutes is None:
                     raise
-                asked += self._substitute(place, row, error, reading)
+                asked += self._substitute(place, row, error, reading, reading.substitutes)
             if size != self._row_bytes:
                 crops.features[place, crops.counts[place] :] = 0
         return asked
@@ -145,13 +145,13 @@ class Work:
         if reading.transform is not None:
             transform_frames(reading.transform, frames, key=keyed(crops.key, crops.slot + place))
 
-    def _substitute(self, place: int, row: int, error: DataError, reading: Reading) -> int:
-        """Read another sample of the class into the place of a damaged one."""
-        crops, substitutes = self.crops, reading.substitutes
+    def _substitute(self, place: int, row: int, error: DataError, reading: Reading, substitutes: Substitutes) -> int:
+        """Read another sample of the class into the place of a damaged one; returns the bytes asked for."""
+        crops = self.crops
         longest = crops.features.shape[1]
-        for other in substitutes.instead_of(row, self._planned) if substitutes is not None else ():
+        for other in substitutes.instead_of(row, self._planned):
             first, count = crops.spans(other, place)
-            if count > longest:
+            if count > longest:  # a whole sample, which must not be cut
                 continue
             out = crops.features[place, :count].reshape(-1).view(np.uint8).data
             try:
@@ -162,7 +162,7 @@ class Work:
                 continue
             crops.rows[place], crops.first[place] = other, first
             crops.features[place, count:] = 0
-            substitutes.note(row, other, error) if substitutes is not None else None
+            substitutes.note(row, other, error)
             return asked
         raise DataError(f"{error}; and no other sample of its class can take its place") from error
 
