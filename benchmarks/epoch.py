@@ -6,8 +6,8 @@
 Both sides train the same model that costs next to nothing (`tiny.py`) with DDP on batches of 32 crops of 10,000 frames,
 8 classes of 4, as many steps an epoch; `today.py` is the script, with np.load and with mapped files. Times are those of
 rank 0's forward passes: an epoch is from its first to the first of the next, checkpoint and all; the first
-batch is from the start of torchrun. Memory is the largest sum of all processes' proportional set sizes, five times
-a second: memory that two processes share counts once. Sides take turns; page cache warm.
+batch is from the start of torchrun. Memory is the largest sum of all processes' proportional set sizes and of shared
+memory, looked at five times a second: what two processes share counts once. Sides take turns; page cache warm.
 """
 
 import argparse
@@ -36,15 +36,21 @@ def family(root: int) -> list[int]:
     return found
 
 
+def shared_mb() -> float:
+    """Shared memory of the whole machine: a batch that waits between two processes is mapped by neither."""
+    lines = Path("/proc/meminfo").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("Shmem:")) / 1e3
+
+
 def memory_mb(root: int) -> float:
-    """Proportional set size of a process and all that descend from it."""
+    """Proportional set size, but for shared memory, of a process and all that descend from it."""
     total = 0
     for pid in family(root):
         try:
             lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
         except OSError:
             continue
-        total += sum(int(line.split()[1]) for line in lines if line.startswith("Pss:"))
+        total += sum(int(line.split()[1]) for line in lines if line.startswith(("Pss_Anon:", "Pss_File:")))
     return total / 1e3
 
 
@@ -52,10 +58,10 @@ def measured(command: list[str], times: Path, steps: int) -> dict[str, float]:
     """Run one side to its end."""
     times.unlink(missing_ok=True)
     environment = os.environ | {"TINY_TIMES": str(times), "OMP_NUM_THREADS": "1", "PYTHONPATH": "."}
-    began, peak = time.time(), 0.0
+    began, peak, shared = time.time(), 0.0, shared_mb()
     process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     while process.poll() is None:
-        peak = max(peak, memory_mb(process.pid))
+        peak = max(peak, memory_mb(process.pid) + shared_mb() - shared)
         time.sleep(0.2)
     if process.returncode:
         raise RuntimeError(process.stderr.read() if process.stderr is not None else "")
