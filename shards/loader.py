@@ -3,7 +3,6 @@
 import logging
 import os
 import time
-from collections import deque
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -21,6 +20,7 @@ from shards.memory import available_bytes, memory_left
 from shards.readahead import Crops, ReaderThreads, Reading, Work
 from shards.reader import IO, Reader
 from shards.ring import Ring
+from shards.schedule import Schedule
 from shards.schema import storage_dtype
 from shards.substitute import Substitutes
 from shards.transfer import Batch, Sent, transfer_to
@@ -137,7 +137,6 @@ class Loader:
         first, self.sampler.step = self.sampler.step, 0
         self._handed_out = first
         epoch, steps, process = self.sampler.epoch, len(self.sampler), os.getpid()
-        ahead: deque[Work] = deque()
         reader = Reader(self.data, io=self.io)
         reading = Reading(
             data=self.data,
@@ -148,22 +147,27 @@ class Loader:
             verify=self._verify,
         )
         threads = ReaderThreads(self._threads, reading, batches=self._prefetch, patience=self._timeout)
+
+        def begin(step: int, *, wait: bool) -> Work | None:
+            memory = self._memory(wait=wait)
+            if memory is None:
+                return None
+            work = self._work(step, memory)
+            threads.submit(work)
+            return work
+
+        schedule = Schedule(range(first, steps), ahead=self._prefetch, begin=begin)
+        self._ring.freed = lambda: threads.call(schedule.fill)
         try:
             with threads:
                 for step in range(first, steps):
-                    for following in range(step + len(ahead), min(step + self._prefetch, steps)):
-                        memory = self._memory(wait=not ahead)
-                        if memory is None:
-                            break
-                        ahead.append(self._work(following, memory))
-                        threads.submit(ahead[-1])
-                        del memory  # the generator must not keep a slot from its ring
                     self._handed_out = step + 1
-                    yield self._batch(ahead.popleft(), threads)
+                    yield self._batch(schedule.take(), threads)  # by no name: that would keep its slot from the ring
                     if os.getpid() != process:
                         raise RuntimeError("forked in mid-epoch: a child has no reading threads; iterate there anew")
                     self._tune(threads)
         finally:
+            self._ring.freed = None
             self.io = reader.io
             if not threads.hanging:  # a read that hangs must not find another file under its number
                 reader.close()

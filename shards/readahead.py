@@ -187,7 +187,7 @@ class ReaderThreads:
         self._reading = reading
         self._batches = batches  # that are read at a time, and so need not all be cut for all threads
         self.patience = patience
-        self._tasks: queue.SimpleQueue[tuple[Work, range] | None] = queue.SimpleQueue()
+        self._tasks: queue.SimpleQueue[tuple[Work, range] | Callable[[], None] | None] = queue.SimpleQueue()
         self._stopping = False
         self._threads: list[threading.Thread] = []
         self._busy: dict[str, tuple[Work, range]] = {}
@@ -226,6 +226,10 @@ class ReaderThreads:
         for places in work.tasks(-(-self.count // self._batches)):
             self._tasks.put((work, places))
 
+    def call(self, function: Callable[[], None]) -> None:
+        """Have a thread call `function`, behind what is queued; may be used by the garbage collector."""
+        self._tasks.put(function)
+
     def reading_of(self, work: Work) -> list[int]:
         """Rows of a batch that threads are reading at this moment, or are about to."""
         busy = [task for task in list(self._busy.values()) if task[0] is work]
@@ -234,6 +238,10 @@ class ReaderThreads:
     def _run(self) -> None:
         name = threading.current_thread().name
         while (task := self._tasks.get()) is not None:
+            if callable(task):
+                if not self._stopping:
+                    task()
+                continue
             work, places = self._busy[name] = task
             if not self._stopping:
                 work.read(places, self._reading)

@@ -31,9 +31,9 @@ class _Loan:
     Views of views all have this object as their base, so its end is the end of the last of them.
     """
 
-    def __init__(self, slot: _Slot, free: "deque[_Slot]") -> None:
+    def __init__(self, slot: _Slot, ring: "Ring") -> None:
         self._slot = slot
-        self._free = free
+        self._ring = ring
         self.__array_interface__ = {
             "version": 3,
             "typestr": "|u1",
@@ -42,7 +42,7 @@ class _Loan:
         }
 
     def __del__(self) -> None:
-        self._free.append(self._slot)
+        self._ring.take_back(self._slot)
 
 
 @final
@@ -64,6 +64,8 @@ class Ring:
         self.slots = 0
         self._prepare = prepare
         self._forget = forget
+        # Called when a slot is free again, in any thread, also by the garbage collector: it may only queue something.
+        self.freed: Callable[[], None] | None = None
         self._free: deque[_Slot] = deque()
         self._warned = False
         for _ in range(slots):
@@ -72,7 +74,7 @@ class Ring:
     def lend(self) -> NDArray[Any] | None:
         """A free slot as a (nbytes,) uint8 array, or None; it is free again when no view of it is left."""
         try:
-            return np.asarray(_Loan(self._free.popleft(), self._free))
+            return np.asarray(_Loan(self._free.popleft(), self))
         except IndexError:
             return None
 
@@ -90,6 +92,12 @@ class Ring:
             self._allocate()
         lent = self.lend()
         return self.lend_another() if lent is None else lent
+
+    def take_back(self, slot: _Slot) -> None:
+        """Nothing refers to a lent slot any more."""
+        self._free.append(slot)
+        if self.freed is not None:
+            self.freed()
 
     def _allocate(self) -> None:
         slot = _Slot(self.nbytes)

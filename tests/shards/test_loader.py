@@ -4,6 +4,7 @@ import gc
 import json
 import os
 import threading
+import time
 from pathlib import Path
 
 import numpy as np
@@ -291,3 +292,26 @@ def test_on_cuda_copies_run_beside_the_computation(tmp_path: Path) -> None:
     assert copies
     assert kernels
     assert not copies & kernels
+
+
+def test_memory_that_is_let_go_is_read_into_while_a_step_is_computed(data: Manifest) -> None:
+    """With two slots: the next batch is read while one is held, and one more as soon as it is let go of."""
+    seen: list[int] = []
+
+    def count(frames: np.ndarray, _: np.random.Generator) -> np.ndarray:
+        seen.append(1)
+        return frames
+
+    def reach(crops: int) -> bool:
+        deadline = time.monotonic() + 20
+        while len(seen) < crops and time.monotonic() < deadline:
+            time.sleep(0.001)
+        time.sleep(0.02)
+        return len(seen) == crops
+
+    batches = iter(Loader(data, balanced(data), crop=Crop(frames=10), prefetch=1, transform=count))
+    batch = next(batches)
+    assert reach(16)
+    del batch
+    assert reach(24)
+    batches.close()  # type: ignore[attr-defined]

@@ -262,7 +262,7 @@ def test_memory_that_cannot_fit_is_refused_with_the_numbers(tmp_path: Path, monk
     monkeypatch.setattr("shards.memory.available_bytes", lambda: 100_000)
     sampler = balanced(data, world=World(0, 3), batch_size=4)
 
-    with pytest.raises(ConfigError, match=r"5 batch buffers .*on each of 3 ranks are .*GB.* memory are free: take"):
+    with pytest.raises(ConfigError, match=r"17 batch buffers .*on each of 3 ranks are .*GB.* memory are free: take"):
         Loader(data, sampler, crop=Crop(frames=1000))
 
 
@@ -272,7 +272,7 @@ def test_what_is_planned_is_said(tmp_path: Path) -> None:
 
     text = "\n".join(Loader(data, balanced(data), crop=Crop(frames=10), threads="auto").describe())
 
-    assert "5 batch buffers of 0.0 MB" in text
+    assert "17 batch buffers of 0.0 MB" in text
     assert "2 reading threads to begin with" in text
     assert "buffered reads" in text
 
