@@ -67,7 +67,7 @@ class Loader:
     device          where batches arrive; on CUDA through pinned slots and a side stream
     threads         readers, which is also the number of reads in flight. "auto": as many as help, found on
                     the first batches
-    prefetch        batches read ahead. "auto": as many as 256 MB hold, from 2 to 16
+    prefetch        batches read ahead. "auto": as many as 256 MB hold, from 1 to 16
     io              "buffered": through the page cache. "direct": past it (O_DIRECT), for data beyond memory.
                     "auto": buffered while an epoch of all ranks fits in free memory
     transform       called in the reading threads with the frames of a crop, (frames, *frame_shape), and a
@@ -120,7 +120,7 @@ class Loader:
         self._handed_out = 0
         longest = crop.longest(data.frames[sampler.selection.rows])
         self._slot_bytes = max(1, sampler.batch_size * crop.count * longest * self._frame_bytes)
-        self._prefetch = min(max(_AHEAD_BYTES // self._slot_bytes, 2), 16) if prefetch == "auto" else prefetch
+        self._prefetch = min(max(_AHEAD_BYTES // self._slot_bytes, 1), 16) if prefetch == "auto" else prefetch
         self.slots = self._prefetch + 1  # and the batch in the caller's hands
         free = memory_left(slots=self.slots, slot_bytes=self._slot_bytes, ranks=sampler.world.size)
         self.io: IO = ("direct" if self._epoch_bytes() > free else "buffered") if io == "auto" else io
@@ -156,7 +156,7 @@ class Loader:
             threads.submit(work)
             return work
 
-        schedule = Schedule(range(first, steps), ahead=self._prefetch, begin=begin)
+        schedule = Schedule(range(first, steps), ahead=self.slots, begin=begin)
         self._ring.freed = lambda: threads.call(schedule.fill)
         try:
             with threads:

@@ -46,7 +46,7 @@ class BenchConfig:
     threads: int = 4
     """reading threads of each rank, for the loader and for the ceiling"""
     prefetch: int | Literal["auto"] = "auto"
-    """batches read ahead; auto: as many as 256 MB hold, from 2 to 16"""
+    """batches read ahead; auto: as many as 256 MB hold, from 1 to 16"""
     steps: int = 20
     """batches of each rank in one round"""
     rounds: int = 5
@@ -210,6 +210,7 @@ def _run_loader(loader: Loader, work: Callable[[Batch], object], nbytes: int) ->
         latencies.append(now - last)
         samples += len(batch.labels)
         last = now
+        del batch  # as `train` does: its memory is read into at once
     seconds, cpu = time.perf_counter() - began, time.process_time() - cpu
     return Turn(
         seconds=seconds,

@@ -41,7 +41,7 @@ class Schedule:
                 self._error = error
 
     def take(self) -> Work:
-        """The next batch, read or being read; its memory is one slot more than those ahead of it."""
+        """The next batch, read or being read."""
         with self._lock:
             if self._error is not None:
                 raise self._error

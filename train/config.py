@@ -97,7 +97,7 @@ class TrainConfig:
     threads: int | Literal["auto"] = 4
     """reading threads of each rank; auto: as many as help"""
     prefetch: int | Literal["auto"] = "auto"
-    """batches read ahead; auto: as many as 256 MB hold, from 2 to 16"""
+    """batches read ahead; auto: as many as 256 MB hold, from 1 to 16"""
     io: Literal["auto", "buffered", "direct"] = "auto"
     """through the page cache, or past it (O_DIRECT); auto: past it if an epoch does not fit in free memory"""
     on_corrupt: Literal["raise", "substitute"] = "raise"

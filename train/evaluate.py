@@ -38,6 +38,7 @@ def evaluate(objective: Objective, loader: Loader, device: torch.device) -> Eval
                 logits = objective.scores(batch.features, batch.lengths).double()
                 chances = logits.softmax(1).view(-1, crops, logits.shape[1]).mean(1)
                 labels = batch.labels[::crops]
+                del batch  # its memory is read into while these are counted
                 right = (chances.argmax(1) == labels).sum()
                 surprise = -chances.gather(1, labels[:, None]).clamp_min(1e-300).log().sum()
                 sums += torch.stack([torch.full_like(surprise, len(labels)), right.double(), surprise])

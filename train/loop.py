@@ -60,6 +60,7 @@ def train_epoch(run: Run, epoch: int) -> None:
         loss = train_step(run, batch)
         run.meter.add(loss, len(batch.labels))
         run.samples += len(batch.labels) * run.place.world.size
+        del batch  # its memory is read into while the next one is trained on
         run.display.step()
         if run.step in CHECKED_STEPS:
             check_ranks(run.objective, run.place.device, when=f"step {run.step}")
